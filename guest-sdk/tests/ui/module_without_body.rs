@@ -1,0 +1,6 @@
+#![allow(unused)]
+
+#[portcullis_guest::tools]
+mod tool;
+
+fn main() {}

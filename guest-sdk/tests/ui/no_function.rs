@@ -1,0 +1,8 @@
+#![allow(unused)]
+
+#[portcullis_guest::tools]
+mod tool {
+    fn helper() {}
+}
+
+fn main() {}
