@@ -1,0 +1,335 @@
+//! What can a tool touch? One axis a file; [`Authority::meet`] is the only way to combine two.
+//!
+//! | axis | file | [`Authority::NONE`](Authority::none) |
+//! |---|---|---|
+//! | files | [`files`] | no path |
+//! | http | [`http`] | no request |
+//! | environment | [`environment`] | no variable |
+//! | clock | [`clock`] | frozen |
+//! | random | here | seeded by the host |
+//! | limits | [`limits`] | unchanged: a limit is not a thing to touch |
+//!
+//! An axis that says nothing ("everything") is the identity of the meet. It stands for *unchanged* in a narrowing; the
+//! host's configuration always says something, so it never reaches a sandbox.
+
+pub mod clock;
+pub mod environment;
+pub mod files;
+pub mod grammar;
+pub mod http;
+pub mod layers;
+pub mod limits;
+pub mod path;
+pub mod template;
+pub mod url_pattern;
+
+use serde_json::{Value as Json, json};
+
+use clock::Clock;
+use environment::Environment;
+use files::Files;
+use http::Http;
+use limits::Limits;
+
+/// The set of things that a sandbox may touch, as data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authority {
+    denies_all: bool,
+    /// Paths.
+    pub files: Files,
+    /// Requests.
+    pub http: Http,
+    /// Variables.
+    pub environment: Environment,
+    /// Time.
+    pub clock: Clock,
+    /// Whether randomness is real.
+    pub random: bool,
+    /// How much of everything.
+    pub limits: Limits,
+}
+
+impl Authority {
+    /// The identity: everything that the other sides say. Named `Configured` where a run or plugin may choose it.
+    pub fn configured() -> Self {
+        Self {
+            denies_all: false,
+            files: Files::everything(),
+            http: Http::everything(),
+            environment: Environment::Everything,
+            clock: Clock::Real,
+            random: true,
+            limits: Limits::default(),
+        }
+    }
+
+    /// Touches nothing. A pure tool still runs under it.
+    pub fn none() -> Self {
+        Self {
+            denies_all: false,
+            files: Files::nothing(),
+            http: Http::nothing(),
+            environment: Environment::nothing(),
+            clock: Clock::Frozen,
+            random: false,
+            limits: Limits::default(),
+        }
+    }
+
+    /// Below [`Authority::none`]: denies every call, a pure one too.
+    pub fn deny_all() -> Self {
+        Self {
+            denies_all: true,
+            ..Self::none()
+        }
+    }
+
+    /// Whether every call is denied.
+    pub fn denies_all(&self) -> bool {
+        self.denies_all
+    }
+
+    /// What both allow. Commutative, associative, idempotent, and never wider than either side.
+    #[must_use]
+    pub fn meet(&self, other: &Self) -> Self {
+        Self {
+            denies_all: self.denies_all || other.denies_all,
+            files: self.files.meet(&other.files),
+            http: self.http.meet(&other.http),
+            environment: self.environment.meet(&other.environment),
+            clock: self.clock.min(other.clock),
+            random: self.random && other.random,
+            limits: self.limits.meet(&other.limits),
+        }
+    }
+
+    /// Whether a call under this authority can have no effect outside its sandbox: no writable file and no network.
+    pub fn is_effect_free(&self) -> bool {
+        !self.files.can_write() && self.http.is_nothing()
+    }
+
+    /// For people: what is granted, one line each, without limits. Empty where nothing is.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.denies_all {
+            lines.push("nothing: every call is denied".to_owned());
+        }
+        let mut axis = |name: &str, entries: Vec<String>| {
+            lines.extend(entries.into_iter().map(|entry| format!("{name}: {entry}")));
+        };
+        axis("files", self.files.lines());
+        axis("http", self.http.lines());
+        axis("environment", self.environment.lines());
+        if self.clock != Clock::Frozen {
+            axis("clock", vec![self.clock.to_string()]);
+        }
+        if self.random {
+            axis("random", vec!["real".to_owned()]);
+        }
+        lines
+    }
+
+    /// As data, for digests and `--json`.
+    pub fn to_json(&self) -> Json {
+        json!({
+            "denies_all": self.denies_all,
+            "files": self.files.to_json(),
+            "http": self.http.to_json(),
+            "environment": self.environment.to_json(),
+            "clock": self.clock,
+            "random": self.random,
+            "limits": self.limits.to_json(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::files::{Access, FileGrant, FileLayer};
+    use super::http::{HttpGrant, HttpLayer};
+    use super::path::GuestPath;
+    use super::url_pattern::NormalUrl;
+    use super::*;
+
+    const PATHS: [&str; 8] = [
+        "/",
+        "/data",
+        "/data/a.csv",
+        "/data/b.txt",
+        "/data/sub",
+        "/data/sub/a.csv",
+        "/data/sub/.env",
+        "/other/a.csv",
+    ];
+    const GLOBS: [&str; 7] = [
+        "/data/**",
+        "/data/*",
+        "/data/**/*.csv",
+        "**/.env",
+        "/data/a.csv",
+        "/data/sub/**",
+        "/**/a*",
+    ];
+    const URLS: [&str; 5] = [
+        "http://a.test/",
+        "http://a.test/v1/x",
+        "https://a.test/v1/x",
+        "http://b.a.test/",
+        "http://a.test:81/v1/",
+    ];
+    const URL_GLOBS: [&str; 6] = [
+        "http://a.test/*",
+        "http://a.test/v1/*",
+        "https://a.test/*",
+        "http://*.a.test/*",
+        "http://a.test:81/*",
+        "http://a.test/",
+    ];
+
+    fn grant() -> impl Strategy<Value = FileGrant> {
+        let globs = || proptest::collection::btree_set(proptest::sample::select(&GLOBS[..]), 0..3);
+        let access = proptest::sample::select(vec![Access::Read, Access::Create, Access::Write]);
+        (
+            proptest::sample::select(vec!["/", "/data", "/data/sub"]),
+            access,
+            globs(),
+            globs(),
+        )
+            .prop_map(|(guest, access, only, except)| FileGrant {
+                only: only.iter().map(|g| g.parse().unwrap()).collect(),
+                except: except.iter().map(|g| g.parse().unwrap()).collect(),
+                ..FileGrant::new(guest.parse().unwrap(), access)
+            })
+    }
+
+    fn files() -> impl Strategy<Value = Files> {
+        let layer = proptest::collection::vec(grant(), 0..3).prop_map(|grants| {
+            let by_guest: BTreeMap<_, _> =
+                grants.into_iter().map(|g| (g.guest.clone(), g)).collect();
+            Files::of(FileLayer::new(by_guest.into_values()))
+        });
+        prop_oneof![1 => Just(Files::everything()), 4 => layer]
+    }
+
+    fn http() -> impl Strategy<Value = Http> {
+        let methods = proptest::option::of(proptest::collection::btree_set(
+            proptest::sample::select(vec!["GET".to_owned(), "POST".to_owned()]),
+            1..3,
+        ));
+        let grant = (
+            proptest::sample::select(&URL_GLOBS[..]),
+            methods,
+            any::<bool>(),
+        )
+            .prop_map(|(url, methods, private)| HttpGrant {
+                url: url.parse().unwrap(),
+                methods,
+                private,
+            });
+        let layer =
+            proptest::collection::vec(grant, 0..3).prop_map(|g| Http::of(HttpLayer::new(g)));
+        prop_oneof![1 => Just(Http::everything()), 4 => layer]
+    }
+
+    fn environment() -> impl Strategy<Value = Environment> {
+        let value = proptest::option::of(proptest::sample::select(vec![
+            "1".to_owned(),
+            "2".to_owned(),
+        ]));
+        let names = proptest::collection::btree_map(
+            proptest::sample::select(vec!["A".to_owned(), "B".to_owned()]),
+            value,
+            0..3,
+        );
+        prop_oneof![1 => Just(Environment::Everything), 4 => names.prop_map(Environment::These)]
+    }
+
+    fn authority() -> impl Strategy<Value = Authority> {
+        let clock = proptest::sample::select(vec![Clock::Frozen, Clock::Coarse, Clock::Real]);
+        let limits = (proptest::option::of(1..5u64), proptest::option::of(1..5u64)).prop_map(
+            |(wall, memory)| Limits {
+                wall: wall.map(Duration::from_secs),
+                memory,
+                ..Limits::default()
+            },
+        );
+        (
+            proptest::bool::weighted(0.1),
+            files(),
+            http(),
+            environment(),
+            clock,
+            any::<bool>(),
+            limits,
+        )
+            .prop_map(
+                |(denies_all, files, http, environment, clock, random, limits)| Authority {
+                    denies_all,
+                    files,
+                    http,
+                    environment,
+                    clock,
+                    random,
+                    limits,
+                },
+            )
+    }
+
+    proptest! {
+        #[test]
+        fn meet_is_a_semilattice(a in authority(), b in authority(), c in authority()) {
+            prop_assert_eq!(a.meet(&b), b.meet(&a));
+            prop_assert_eq!(a.meet(&b).meet(&c), a.meet(&b.meet(&c)));
+            prop_assert_eq!(a.meet(&a), a.clone());
+            prop_assert_eq!(a.meet(&Authority::configured()), a.clone());
+        }
+
+        #[test]
+        fn none_absorbs_all_but_deny_all_and_limits(a in authority()) {
+            let met = a.meet(&Authority::none());
+            prop_assert_eq!(met.denies_all, a.denies_all);
+            prop_assert_eq!(
+                Authority { denies_all: false, limits: Limits::default(), ..met },
+                Authority::none()
+            );
+            prop_assert!(a.meet(&Authority::deny_all()).denies_all());
+        }
+
+        /// The oracle: a probe succeeds under the meet exactly when it succeeds under both.
+        #[test]
+        fn a_probe_succeeds_under_the_meet_exactly_when_under_both(a in authority(), b in authority()) {
+            let both = a.meet(&b);
+            for path in PATHS.map(|p| p.parse::<GuestPath>().unwrap()) {
+                let wanted = match (a.files.access(&path), b.files.access(&path)) {
+                    (Some(x), Some(y)) => Some(x.min(y)),
+                    _ => None,
+                };
+                prop_assert_eq!(both.files.access(&path), wanted, "{}", path);
+                if wanted.is_some() {
+                    let mut above = Some(path.clone());
+                    while let Some(folder) = above {
+                        prop_assert!(both.files.may_hold(&folder), "{} on the way to {}", folder, path);
+                        above = folder.parent();
+                    }
+                }
+            }
+            for url in URLS.map(|u| u.parse::<NormalUrl>().unwrap()) {
+                for method in ["GET", "POST"] {
+                    let under = |x: &Authority| x.http.allows(method, &url).is_some();
+                    prop_assert_eq!(under(&both), under(&a) && under(&b), "{} {}", method, url);
+                }
+            }
+            let names = |x: &Authority| -> BTreeSet<(String, String)> { x.environment.variables().into_iter().collect() };
+            if a.environment != Environment::Everything && b.environment != Environment::Everything {
+                for pair in names(&both) {
+                    prop_assert!(names(&a).contains(&pair) || names(&b).contains(&pair));
+                }
+            }
+        }
+    }
+}
