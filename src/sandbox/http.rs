@@ -1,0 +1,266 @@
+//! HTTP handles: every request of a guest is checked against the call's authority and sent through [`net::Guard`].
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, Request, Response, header};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use hyper::client::conn::http1;
+use wasmtime_wasi_http::io::TokioIo;
+use wasmtime_wasi_http::{
+    DEFAULT_FORBIDDEN_HEADERS, Error, ForbiddenHeaderFilter, RequestOptions, WasiBody,
+    WasiHttpHooks,
+};
+
+use super::ledger::Ledger;
+use crate::authority::Authority;
+use crate::authority::http::{Allowed, Http};
+use crate::authority::limits::Limits;
+use crate::authority::url_pattern::NormalUrl;
+use crate::net::{self, DialError};
+
+/// Largest head of a response, in bytes.
+const HEAD_MAX: usize = 64 << 10;
+/// Longest wait for the first byte and between bytes, where the guest asks for nothing shorter. The wall-clock limit of
+/// the call ends it earlier in most cases.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The HTTP handle of one call.
+pub struct HttpHandle {
+    http: Http,
+    limits: Limits,
+    ledger: Arc<Ledger>,
+    guard: Arc<net::Guard>,
+}
+
+type Finished = Box<dyn Future<Output = Result<(), Error>> + Send>;
+
+impl HttpHandle {
+    /// No request.
+    pub fn none(ledger: Arc<Ledger>, guard: Arc<net::Guard>) -> Self {
+        Self {
+            http: Http::nothing(),
+            limits: Limits::default(),
+            ledger,
+            guard,
+        }
+    }
+
+    /// The requests of `authority`.
+    pub fn mint(authority: &Authority, ledger: Arc<Ledger>, guard: Arc<net::Guard>) -> Self {
+        Self {
+            http: authority.http.clone(),
+            limits: authority.limits,
+            ledger,
+            guard,
+        }
+    }
+
+    /// Checks a request, and gives what may be sent.
+    fn check(&self, request: &Request<WasiBody>) -> Result<(NormalUrl, Allowed), Error> {
+        let uri = request.uri();
+        let shown: String = format!("{} {uri}", request.method())
+            .chars()
+            .take(300)
+            .collect();
+        let refuse = |why: &str| {
+            self.ledger.refusal(format!("request {shown}{why}"));
+            Error::HttpRequestDenied
+        };
+        // The engine normalises nothing, and neither does this: what is not in normal form is not sent.
+        let target = uri.path_and_query().map_or("/", |target| target.as_str());
+        let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+            return Err(refuse(" (no host)"));
+        };
+        let url: NormalUrl = format!("{scheme}://{authority}{target}")
+            .parse()
+            .map_err(|error| refuse(&format!(" ({error})")))?;
+        let Some(allowed) = self.http.allows(request.method().as_str(), &url) else {
+            return Err(refuse(""));
+        };
+        let headers = request.headers();
+        if headers.get_all(header::CONTENT_LENGTH).iter().count() > 1 {
+            return Err(refuse(" (more than one content-length)"));
+        }
+        if headers
+            .keys()
+            .any(|name| *name != header::HOST && is_forbidden(name))
+        {
+            return Err(refuse(" (a header that the host decides)"));
+        }
+        Ok((url, allowed))
+    }
+}
+
+/// Headers that say where a request goes, who sends it, or how it is framed are the host's to set.
+fn is_forbidden(name: &HeaderName) -> bool {
+    *name == header::AUTHORIZATION
+        || name.as_str().starts_with("proxy-")
+        || DEFAULT_FORBIDDEN_HEADERS.contains(name)
+}
+
+impl WasiHttpHooks for HttpHandle {
+    fn is_forbidden_header(&mut self, name: &HeaderName) -> bool {
+        is_forbidden(name)
+    }
+
+    fn forbidden_header_filter(&mut self) -> ForbiddenHeaderFilter {
+        Arc::new(is_forbidden)
+    }
+
+    fn send_request(
+        &mut self,
+        request: Request<WasiBody>,
+        options: Option<RequestOptions>,
+        _: Finished,
+    ) -> Box<dyn Future<Output = Result<(Response<WasiBody>, Finished), Error>> + Send> {
+        let checked = self.check(&request);
+        let counted = self.ledger.count_request(self.limits.requests);
+        let (ledger, guard, limit) = (self.ledger.clone(), self.guard.clone(), self.limits.network);
+        Box::new(async move {
+            let (url, allowed) = checked?;
+            counted.map_err(|_| Error::ConnectionLimitReached)?;
+            send(
+                request,
+                options.unwrap_or_default(),
+                &url,
+                allowed,
+                &ledger,
+                &guard,
+                limit,
+            )
+            .await
+        })
+    }
+}
+
+async fn send(
+    request: Request<WasiBody>,
+    options: RequestOptions,
+    url: &NormalUrl,
+    allowed: Allowed,
+    ledger: &Arc<Ledger>,
+    guard: &net::Guard,
+    limit: Option<u64>,
+) -> Result<(Response<WasiBody>, Finished), Error> {
+    let connect = options.connect_timeout.unwrap_or(net::CONNECT_TIMEOUT);
+    let stream = guard.dial(url, allowed, connect).await.map_err(|error| {
+        ledger.refusal(format!("connect to {}: {error}", url.authority()));
+        match error {
+            DialError::NotFound(_) => Error::DnsError {
+                rcode: None,
+                info_code: None,
+            },
+            DialError::Prohibited { .. } => Error::DestinationIpProhibited,
+            DialError::Connect(error) => Error::Connect(error),
+            DialError::Timeout(_) => Error::ConnectionTimeout,
+            DialError::Tls(_) => Error::TlsProtocolError,
+        }
+    })?;
+    let (mut sender, connection) = http1::Builder::new()
+        .max_buf_size(HEAD_MAX)
+        .handshake::<_, WasiBody>(TokioIo::new(stream))
+        .await?;
+    // Aborted when dropped, with the response that holds it.
+    let driver = wasmtime_wasi::runtime::spawn(connection);
+
+    let (mut parts, body) = request.into_parts();
+    ledger.effect("http", format!("{} {url}", parts.method));
+    parts.uri = url
+        .target()
+        .parse()
+        .map_err(|_| Error::HttpRequestUriInvalid)?;
+    let host = url
+        .authority()
+        .parse()
+        .map_err(|_| Error::HttpRequestUriInvalid)?;
+    parts.headers.insert(header::HOST, host);
+    let body = Counted::new(body, ledger.clone(), limit, READ_TIMEOUT).boxed_unsync();
+
+    let first_byte = options.first_byte_timeout.unwrap_or(READ_TIMEOUT);
+    let response = tokio::time::timeout(
+        first_byte,
+        sender.send_request(Request::from_parts(parts, body)),
+    )
+    .await
+    .map_err(|_| Error::ConnectionReadTimeout)??;
+    let between = options.between_bytes_timeout.unwrap_or(READ_TIMEOUT);
+    let ledger = ledger.clone();
+    let response = response
+        .map(|body| Counted::new(body.map_err(Error::from), ledger, limit, between).boxed_unsync());
+    let finished = async move {
+        // The sender lives as long as the connection, which would close without it.
+        let _sender = sender;
+        match driver.await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(Error::Hyper(error)),
+        }
+    };
+    Ok((response, Box::new(finished)))
+}
+
+/// A body that counts its bytes, and does not wait for ever for the next.
+struct Counted<B> {
+    inner: Pin<Box<B>>,
+    ledger: Arc<Ledger>,
+    limit: Option<u64>,
+    between: Duration,
+    deadline: Pin<Box<tokio::time::Sleep>>,
+}
+
+impl<B> Counted<B> {
+    fn new(inner: B, ledger: Arc<Ledger>, limit: Option<u64>, between: Duration) -> Self {
+        let deadline = Box::pin(tokio::time::sleep(between));
+        Self {
+            inner: Box::pin(inner),
+            ledger,
+            limit,
+            between,
+            deadline,
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes, Error = Error>> Body for Counted<B> {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let this = &mut *self;
+        match this.inner.as_mut().poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(data) = frame.data_ref()
+                    && this
+                        .ledger
+                        .count_network(data.len() as u64, this.limit)
+                        .is_err()
+                {
+                    return Poll::Ready(Some(Err(Error::HttpResponseBodySize(this.limit))));
+                }
+                let next = tokio::time::Instant::now() + this.between;
+                this.deadline.as_mut().reset(next);
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Pending => match this.deadline.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(Some(Err(Error::ConnectionReadTimeout))),
+                Poll::Pending => Poll::Pending,
+            },
+            other => other,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,213 @@
+//! What the handles of one call saw: effects, refusals, and the limit that was hit.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+use tokio::sync::Notify;
+
+use crate::gate::codes::Code;
+
+/// Most effects and refusals that are kept of one call.
+const KEPT: usize = 256;
+
+/// A limit that ended the call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitHit {
+    /// `LIMIT_…`.
+    pub code: Code,
+    /// Which limit, and how much it is.
+    pub text: String,
+}
+
+impl LimitHit {
+    pub(super) fn new(code: Code, text: impl Into<String>) -> Self {
+        Self {
+            code,
+            text: text.into(),
+        }
+    }
+}
+
+impl fmt::Display for LimitHit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for LimitHit {}
+
+/// One thing that a handle did outside of the sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Effect {
+    /// `file.read`, `file.write`, `file.create`, `file.remove`, `folder.list` or `http`.
+    pub kind: &'static str,
+    /// The guest path, or method and URL.
+    pub target: String,
+}
+
+/// Shared by the handles of one call.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    kept: Mutex<Kept>,
+    hit: Notify,
+    written: AtomicU64,
+    network: AtomicU64,
+    requests: AtomicU64,
+    entries: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    hit: Option<LimitHit>,
+    effects: Vec<Effect>,
+    refusals: Vec<String>,
+    dropped: u64,
+}
+
+impl Ledger {
+    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+        // A poisoned lock holds plain data that is still whole.
+        self.kept
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Notes an effect. Equal ones are kept once.
+    pub fn effect(&self, kind: &'static str, target: String) {
+        let mut kept = self.kept();
+        let effect = Effect { kind, target };
+        if kept.effects.contains(&effect) {
+            return;
+        }
+        if kept.effects.len() < KEPT {
+            kept.effects.push(effect);
+        } else {
+            kept.dropped += 1;
+        }
+    }
+
+    /// Notes that a handle refused something, in words for the operator and the author.
+    pub fn refusal(&self, what: String) {
+        let mut kept = self.kept();
+        if kept.refusals.len() < KEPT && !kept.refusals.contains(&what) {
+            kept.refusals.push(what);
+        }
+    }
+
+    /// Notes that a limit was hit, which ends the call. The first one counts.
+    pub fn hit(&self, hit: LimitHit) -> LimitHit {
+        let first = self.kept().hit.get_or_insert(hit).clone();
+        self.hit.notify_one();
+        first
+    }
+
+    /// The limit that was hit.
+    pub fn limit_hit(&self) -> Option<LimitHit> {
+        self.kept().hit.clone()
+    }
+
+    /// Waits until a limit is hit by something that cannot end the call itself.
+    pub async fn until_hit(&self) -> LimitHit {
+        loop {
+            if let Some(hit) = self.limit_hit() {
+                return hit;
+            }
+            self.hit.notified().await;
+        }
+    }
+
+    /// Counts bytes written to files.
+    pub fn count_written(&self, bytes: u64, limit: Option<u64>) -> Result<(), LimitHit> {
+        self.count(
+            &self.written,
+            bytes,
+            limit,
+            Code::LimitFiles,
+            "written",
+            "bytes written to files",
+        )
+    }
+
+    /// Counts bytes sent and received.
+    pub fn count_network(&self, bytes: u64, limit: Option<u64>) -> Result<(), LimitHit> {
+        self.count(
+            &self.network,
+            bytes,
+            limit,
+            Code::LimitNetwork,
+            "network",
+            "bytes sent and received",
+        )
+    }
+
+    /// Counts one request.
+    pub fn count_request(&self, limit: Option<u64>) -> Result<(), LimitHit> {
+        self.count(
+            &self.requests,
+            1,
+            limit,
+            Code::LimitNetwork,
+            "requests",
+            "HTTP requests",
+        )
+    }
+
+    /// Counts one created file or folder.
+    pub fn count_entry(&self, limit: Option<u64>) -> Result<(), LimitHit> {
+        self.count(
+            &self.entries,
+            1,
+            limit,
+            Code::LimitFiles,
+            "entries",
+            "files and folders created",
+        )
+    }
+
+    /// Whether one more file or folder may be created.
+    pub fn check_entries(&self, limit: Option<u64>) -> Result<(), LimitHit> {
+        match limit {
+            Some(limit) if self.entries.load(Ordering::Relaxed) >= limit => {
+                self.count_entry(Some(limit))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn count(
+        &self,
+        counter: &AtomicU64,
+        amount: u64,
+        limit: Option<u64>,
+        code: Code,
+        name: &str,
+        what: &str,
+    ) -> Result<(), LimitHit> {
+        let before = counter.fetch_add(amount, Ordering::Relaxed);
+        match limit {
+            Some(limit) if before.saturating_add(amount) > limit => Err(self.hit(LimitHit::new(
+                code,
+                format!("the limit `{name}` of {limit} {what} was reached"),
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// What was noted: effects, refusals.
+    pub fn take(&self) -> (Vec<Effect>, Vec<String>) {
+        let mut kept = self.kept();
+        if kept.dropped > 0 {
+            let dropped = std::mem::take(&mut kept.dropped);
+            kept.effects.push(Effect {
+                kind: "more",
+                target: format!("{dropped} further effects"),
+            });
+        }
+        (
+            std::mem::take(&mut kept.effects),
+            std::mem::take(&mut kept.refusals),
+        )
+    }
+}

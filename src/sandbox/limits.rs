@@ -1,0 +1,86 @@
+//! Memory and tables: what the engine asks before it grows either.
+
+use wasmtime::ResourceLimiter;
+
+use super::ledger::LimitHit;
+use crate::authority::limits::format_bytes;
+use crate::gate::codes::Code;
+
+/// Most elements of all tables of one call together.
+pub const TABLE_ELEMENTS_MAX: usize = 100_000;
+/// Most live resources (files, streams, requests) of one call.
+pub const RESOURCES_MAX: usize = 10_000;
+/// Most core instances that one component may have.
+pub const INSTANCES_MAX: u32 = 40;
+
+/// Counts the memories and tables of one store.
+#[derive(Debug)]
+pub struct Meter {
+    memory_limit: u64,
+    memory: u64,
+    tables: usize,
+    /// The limit that a growth was refused for. A guest may cope with the refusal, so this alone does not end the call.
+    pub refused: Option<LimitHit>,
+}
+
+impl Meter {
+    /// A meter that allows `memory_limit` bytes.
+    pub fn new(memory_limit: u64) -> Self {
+        Self {
+            memory_limit,
+            memory: 0,
+            tables: 0,
+            refused: None,
+        }
+    }
+}
+
+impl ResourceLimiter for Meter {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let more = desired.saturating_sub(current) as u64;
+        let total = self.memory.saturating_add(more);
+        if total > self.memory_limit {
+            let text = format!(
+                "the limit `memory` of {} was reached",
+                format_bytes(self.memory_limit)
+            );
+            self.refused = Some(LimitHit::new(Code::LimitMemory, text));
+            return Ok(false);
+        }
+        self.memory = total;
+        Ok(true)
+    }
+
+    fn table_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let total = self.tables.saturating_add(desired.saturating_sub(current));
+        if total > TABLE_ELEMENTS_MAX {
+            let text = format!("the limit of {TABLE_ELEMENTS_MAX} table elements was reached");
+            self.refused = Some(LimitHit::new(Code::LimitMemory, text));
+            return Ok(false);
+        }
+        self.tables = total;
+        Ok(true)
+    }
+
+    fn instances(&self) -> usize {
+        INSTANCES_MAX as usize
+    }
+
+    fn tables(&self) -> usize {
+        INSTANCES_MAX as usize * 2
+    }
+
+    fn memories(&self) -> usize {
+        INSTANCES_MAX as usize
+    }
+}
