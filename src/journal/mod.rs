@@ -1,0 +1,50 @@
+//! What happened: committed before it happens, published after.
+//!
+//! A call is committed when it was decided and again when it ended. *Committed* means handed to the kernel, so it survives
+//! the process; *durable* means synced, so it survives the machine.
+
+mod sqlite;
+pub mod state;
+
+pub use sqlite::{Journal, JournalError};
+pub use state::{CallState, Event, TransitionError};
+
+use crate::gate::codes::Code;
+use crate::ids::{CallDigest, OperationId, PackageDigest, Principal, ToolId};
+
+/// What is known of a call when it was decided.
+#[derive(Debug)]
+pub struct Decided<'a> {
+    /// Which call.
+    pub operation: OperationId,
+    /// Who asked.
+    pub principal: &'a Principal,
+    /// For which tool.
+    pub tool: &'a ToolId,
+    /// Of which package; none where there is none.
+    pub package: Option<PackageDigest>,
+    /// With which arguments; none where they are invalid.
+    pub call: Option<CallDigest>,
+    /// What it may touch, as data.
+    pub authority: serde_json::Value,
+}
+
+/// Whether a commit waits for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// It survives the process.
+    Committed,
+    /// It survives the machine.
+    Durable,
+}
+
+/// What a call ended with.
+#[derive(Debug)]
+pub struct Ended<'a> {
+    /// None where it simply succeeded.
+    pub code: Option<Code>,
+    /// SHA-256 of the result, never the result.
+    pub output: Option<[u8; 32]>,
+    /// What the handles did outside.
+    pub effects: &'a serde_json::Value,
+}

@@ -1,0 +1,644 @@
+//! `portcullis.toml`: parsed whole or not at all. Every error names the file and the line, and what would mend it.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the configuration names folders of the host, which must be there"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value as Json;
+use toml::Spanned;
+
+use crate::authority::Authority;
+use crate::authority::clock::Clock;
+use crate::authority::environment::Environment;
+use crate::authority::files::Access;
+use crate::authority::grammar::{
+    FileEntry, HttpEntry, LimitEntries, Unenforced, file_axis, http_axis,
+};
+use crate::authority::limits::Limits;
+use crate::authority::template::Only;
+use crate::gate::policy::{ArgumentSchema, DefaultVerdict, Policy, Rule, RuleVerdict, ToolGlob};
+use crate::ids::PackageName;
+use crate::sandbox;
+
+/// Largest configuration file, in bytes.
+pub const CONFIG_MAX: u64 = 4 << 20;
+
+/// The configuration, checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// By name.
+    pub tools: BTreeMap<PackageName, ToolConfig>,
+    /// Which calls may run.
+    pub policy: Policy,
+    /// Routes that an ask is offered on.
+    pub routes: Routes,
+    /// Calls at once.
+    pub concurrent: u32,
+    /// Calls that may wait for a slot.
+    pub queue: u32,
+    /// When a commit must be durable.
+    pub durability: Durability,
+}
+
+/// One `[tools.NAME]`.
+#[derive(Clone, Debug)]
+pub struct ToolConfig {
+    /// The component file.
+    pub source: PathBuf,
+    /// The functions that are shown; none means all.
+    pub expose: Option<BTreeSet<String>>,
+    /// What the host grants at most.
+    pub authority: Authority,
+    /// The line of the table.
+    pub line: usize,
+}
+
+/// The routes of each surface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Routes {
+    /// `portcullis call` on a terminal.
+    pub call: Vec<RouteName>,
+}
+
+/// Where a human can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RouteName {
+    /// The terminal that the command runs on.
+    Terminal,
+}
+
+/// When a commit must have reached the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// Before a call that can have an effect starts, and before its result is published.
+    #[default]
+    Effects,
+    /// Before every call starts, and before every result is published.
+    Strict,
+}
+
+/// What is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file.
+    pub file: PathBuf,
+    /// From 1.
+    pub line: Option<usize>,
+    /// One sentence.
+    pub message: String,
+    /// What would mend it.
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    tools: BTreeMap<Spanned<PackageName>, Tool>,
+    #[serde(default)]
+    policy: PolicyTable,
+    #[serde(default)]
+    approval: Approval,
+    #[serde(default)]
+    limits: HostLimits,
+    #[serde(default)]
+    journal: Journal,
+    #[serde(rename = "credentials")]
+    _credentials: Option<Unenforced>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tool {
+    source: Spanned<String>,
+    expose: Option<BTreeSet<String>>,
+    #[serde(default)]
+    files: Vec<Spanned<FileEntry>>,
+    #[serde(default)]
+    http: Vec<HttpEntry>,
+    environment: Option<Spanned<BTreeMap<String, String>>>,
+    #[serde(default)]
+    clock: Clock,
+    #[serde(default)]
+    random: bool,
+    limits: Option<Spanned<LimitEntries>>,
+    #[serde(rename = "sockets")]
+    _sockets: Option<Unenforced>,
+    #[serde(rename = "credentials")]
+    _credentials: Option<Unenforced>,
+    #[serde(rename = "state")]
+    _state: Option<Unenforced>,
+    #[serde(rename = "elicit")]
+    _elicit: Option<Unenforced>,
+    #[serde(rename = "sample")]
+    _sample: Option<Unenforced>,
+    #[serde(rename = "idempotent")]
+    _idempotent: Option<Unenforced>,
+    #[serde(rename = "mcp")]
+    _mcp: Option<Unenforced>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct PolicyTable {
+    #[serde(default)]
+    default: DefaultVerdict,
+    #[serde(default)]
+    rules: Vec<Spanned<RuleTable>>,
+    #[serde(rename = "redact")]
+    _redact: Option<Unenforced>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleTable {
+    tool: Glob,
+    arguments: Option<Spanned<Json>>,
+    verdict: RuleVerdict,
+    only: Option<Only>,
+    reason: Option<String>,
+    #[serde(rename = "routes")]
+    _routes: Option<Unenforced>,
+}
+
+/// A tool glob as it stands in the file.
+struct Glob(ToolGlob);
+
+impl<'de> Deserialize<'de> for Glob {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Glob).map_err(serde::de::Error::custom)
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Approval {
+    #[serde(default)]
+    routes: RoutesTable,
+    #[serde(rename = "wait")]
+    _wait: Option<Unenforced>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct RoutesTable {
+    call: Option<Vec<RouteName>>,
+    #[serde(rename = "stdio")]
+    _stdio: Option<Unenforced>,
+    #[serde(rename = "http")]
+    _http: Option<Unenforced>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct HostLimits {
+    concurrent: Spanned<u32>,
+    queue: u32,
+    #[serde(rename = "memory_total")]
+    _memory_total: Option<Unenforced>,
+    #[serde(rename = "run")]
+    _run: Option<Unenforced>,
+}
+
+impl Default for HostLimits {
+    fn default() -> Self {
+        Self {
+            concurrent: Spanned::new(0..0, 64),
+            queue: 1024,
+            _memory_total: None,
+            _run: None,
+        }
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Journal {
+    #[serde(default)]
+    durability: Durability,
+}
+
+/// The text with the place that an offset stands at.
+struct Source<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn line(&self, offset: usize) -> usize {
+        1 + self.text.as_bytes()[..offset.min(self.text.len())]
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count()
+    }
+
+    fn error(
+        &self,
+        span: Option<Range<usize>>,
+        message: impl Into<String>,
+        hint: Option<String>,
+    ) -> ConfigError {
+        ConfigError {
+            file: self.path.to_owned(),
+            line: span.map(|span| self.line(span.start)),
+            message: message.into(),
+            hint,
+        }
+    }
+}
+
+impl Config {
+    /// Checks the text of a configuration file. Relative paths start at the folder of `path`.
+    ///
+    /// # Errors
+    ///
+    /// See [`ConfigError`].
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let source = Source { path, text };
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let file: File = toml::from_str(text).map_err(|error| {
+            let message = error.message().trim().replace('\n', ", ");
+            source.error(error.span(), message, None)
+        })?;
+        let mut tools = BTreeMap::new();
+        for (name, tool) in file.tools {
+            let line = source.line(name.span().start);
+            let name = name.into_inner();
+            tools.insert(name, tool_config(&source, folder, tool, line)?);
+        }
+        let rules = file
+            .policy
+            .rules
+            .into_iter()
+            .map(|rule| policy_rule(&source, rule))
+            .collect::<Result<Vec<_>, _>>()?;
+        for rule in &rules {
+            let package = rule.tool.package_literal();
+            if let Some(package) = package
+                && !tools.keys().any(|name| name.as_str() == package)
+            {
+                return Err(ConfigError {
+                    file: path.to_owned(),
+                    line: Some(rule.line),
+                    message: format!(
+                        "the rule for `{}` can never match: there is no [tools.{package}]",
+                        rule.tool
+                    ),
+                    hint: Some("mend the name, or remove the rule".to_owned()),
+                });
+            }
+        }
+        let concurrent = *file.limits.concurrent.get_ref();
+        if !(1..=1000).contains(&concurrent) {
+            let span = Some(file.limits.concurrent.span());
+            return Err(source.error(span, "`concurrent` is a number from 1 to 1000", None));
+        }
+        Ok(Self {
+            tools,
+            policy: Policy {
+                default: file.policy.default,
+                rules,
+            },
+            routes: Routes {
+                call: file
+                    .approval
+                    .routes
+                    .call
+                    .unwrap_or_else(|| vec![RouteName::Terminal]),
+            },
+            concurrent,
+            queue: file.limits.queue,
+            durability: file.journal.durability,
+        })
+    }
+}
+
+fn tool_config(
+    source: &Source<'_>,
+    folder: &Path,
+    tool: Tool,
+    line: usize,
+) -> Result<ToolConfig, ConfigError> {
+    let text = tool.source.get_ref();
+    if text.contains("://") {
+        let hint = "name a .wasm file".to_owned();
+        return Err(source.error(
+            Some(tool.source.span()),
+            format!("`{text}` is no source that this version can fetch"),
+            Some(hint),
+        ));
+    }
+    if text.is_empty() {
+        return Err(source.error(
+            Some(tool.source.span()),
+            "`source` names a .wasm file",
+            None,
+        ));
+    }
+    let mut hosts: BTreeMap<PathBuf, Access> = BTreeMap::new();
+    let mut resolved: BTreeMap<String, PathBuf> = BTreeMap::new();
+    let mut entries = Vec::new();
+    for entry in tool.files {
+        let span = Some(entry.span());
+        let entry = entry.into_inner();
+        let Some(host) = &entry.host else {
+            let hint = "files = [{ host = \"./data\", guest = \"/data\" }]".to_owned();
+            return Err(source.error(span, "a file grant names a `host` folder", Some(hint)));
+        };
+        let host = expand(folder, host);
+        let missing = |what: &str| {
+            let hint = format!(
+                "make it with `mkdir -p {}`, or name another",
+                host.display()
+            );
+            source.error(
+                span.clone(),
+                format!("the folder `{}` {what}", host.display()),
+                Some(hint),
+            )
+        };
+        let real = fs::canonicalize(&host).map_err(|_| missing("is not there"))?;
+        if !real.is_dir() {
+            return Err(missing("is no folder"));
+        }
+        if hosts
+            .insert(real.clone(), entry.access)
+            .is_some_and(|access| access != entry.access)
+        {
+            let hint = "give it one access; `only` and `except` say which paths".to_owned();
+            return Err(source.error(
+                span,
+                format!(
+                    "the folder `{}` is granted twice, with two kinds of access",
+                    host.display()
+                ),
+                Some(hint),
+            ));
+        }
+        resolved.insert(entry.guest.to_string(), real);
+        entries.push(entry);
+    }
+    let files = file_axis(&entries, |entry| {
+        resolved.get(entry.guest.as_str()).cloned()
+    })
+    .map_err(|message| source.error(Some(tool.source.span()), message, None))?;
+    let environment_span = tool.environment.as_ref().map(Spanned::span);
+    let environment = tool
+        .environment
+        .map(Spanned::into_inner)
+        .unwrap_or_default();
+    if let Some(name) = environment
+        .keys()
+        .find(|name| name.is_empty() || name.contains(['=', '\0']))
+    {
+        return Err(source.error(
+            environment_span,
+            format!("`{name}` is no name of a variable"),
+            None,
+        ));
+    }
+    if environment.values().any(|value| value.contains('\0')) {
+        return Err(source.error(environment_span, "a variable's value holds no NUL", None));
+    }
+    let limits_span = tool.limits.as_ref().map(Spanned::span);
+    let limits = Limits::from(tool.limits.map(Spanned::into_inner).unwrap_or_default());
+    if limits
+        .memory
+        .is_some_and(|memory| memory > sandbox::MEMORY_MAX)
+    {
+        return Err(source.error(limits_span, "a call can have at most 4GiB of memory", None));
+    }
+    let mut authority = Authority::none();
+    authority.files = files;
+    authority.http = http_axis(&tool.http, false);
+    authority.environment = Environment::These(
+        environment
+            .iter()
+            .map(|(name, value)| (name.clone(), Some(value.clone())))
+            .collect(),
+    );
+    authority.clock = tool.clock;
+    authority.random = tool.random;
+    authority.limits = limits.or(&Limits::DEFAULT);
+    Ok(ToolConfig {
+        source: folder.join(text),
+        expose: tool.expose,
+        authority,
+        line,
+    })
+}
+
+/// A leading `~` means the user's home, as in a shell.
+fn expand(folder: &Path, path: &Path) -> PathBuf {
+    match path.strip_prefix("~") {
+        Ok(rest) => etcetera::home_dir().map_or_else(|_| folder.join(path), |home| home.join(rest)),
+        Err(_) => folder.join(path),
+    }
+}
+
+fn policy_rule(source: &Source<'_>, rule: Spanned<RuleTable>) -> Result<Arc<Rule>, ConfigError> {
+    let span = rule.span();
+    let line = source.line(span.start);
+    let rule = rule.into_inner();
+    if rule.verdict == RuleVerdict::Deny && rule.only.is_some() {
+        let hint = "remove `only`; a rule that denies grants nothing".to_owned();
+        return Err(source.error(
+            Some(span),
+            "`only` belongs to rules that allow or ask",
+            Some(hint),
+        ));
+    }
+    let arguments = match rule.arguments {
+        Some(schema) => {
+            let span = schema.span();
+            let schema = ArgumentSchema::new(schema.into_inner())
+                .map_err(|error| source.error(Some(span), error.to_string(), None))?;
+            Some(schema)
+        }
+        None => None,
+    };
+    Ok(Arc::new(Rule {
+        tool: rule.tool.0,
+        arguments,
+        verdict: rule.verdict,
+        only: rule.only,
+        reason: rule.reason,
+        line,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("data")).unwrap();
+        Config::parse(&folder.path().join("portcullis.toml"), text)
+    }
+
+    fn error(text: &str) -> (Option<usize>, String) {
+        let error = parse(text).expect_err(text);
+        (error.line, error.message)
+    }
+
+    #[test]
+    fn an_empty_file_asks_about_everything_and_grants_nothing() {
+        let config = parse("").unwrap();
+        assert!(config.tools.is_empty());
+        assert_eq!(config.policy.default, DefaultVerdict::Ask);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        let cases = [
+            ("\n[tool.x]\nsource = \"a\"", 2, "unknown field `tool`"),
+            (
+                "[tools.x]\nsource = \"a\"\nfile = []",
+                3,
+                "unknown field `file`",
+            ),
+            ("[tools.\"x y\"]\nsource = \"a\"", 1, "a package name"),
+            (
+                "[tools.x]\nsource = \"oci://a/b\"",
+                2,
+                "no source that this version",
+            ),
+            (
+                "[tools.x]\nsource = \"a\"\nfiles = [{ guest = \"/d\" }]",
+                3,
+                "names a `host`",
+            ),
+            (
+                "[tools.x]\nsource = \"a\"\nfiles = [{ host = \"./none\", guest = \"/d\" }]",
+                3,
+                "is not there",
+            ),
+            (
+                "[tools.x]\nsource = \"a\"\nfiles = [{ host = \"./data\", guest = \"d\" }]",
+                3,
+                "starts with `/`",
+            ),
+            (
+                "[tools.x]\nsource = \"a\"\nfiles = [{ host = \"./data\", guest = \"/d/../e\" }]",
+                3,
+                "no empty, `.` or `..`",
+            ),
+            (
+                "[tools.x]\nsource = \"a\"\nfiles = [{ host = \"./data\", guest = \"/a\" },\n{ host = \"data\", guest = \"/b\", access = \"write\" }]",
+                4,
+                "two kinds of access",
+            ),
+            (
+                "[tools.x]\nsource = \"a\"\nhttp = [{ url = \"https://u:p@a.test/*\" }]",
+                3,
+                "no user name",
+            ),
+            (
+                "[tools.x]\nsource = \"a\"\nhttp = [{ url = \"https://a.*.test/*\" }]",
+                3,
+                "nowhere else",
+            ),
+            (
+                "[tools.x]\nsource = \"a\"\nhttp = [{ url = \"https://a.test/*\", methods = [\"get\"] }]",
+                3,
+                "no method",
+            ),
+            (
+                "[tools.x]\nsource = \"a\"\nsockets = []",
+                3,
+                "cannot enforce",
+            ),
+            (
+                "[tools.x]\nsource = \"a\"\nlimits = { memory = \"lots\" }",
+                3,
+                "a size such as",
+            ),
+            (
+                "[tools.x]\nsource = \"a\"\nlimits = { memory = \"5GiB\" }",
+                3,
+                "at most 4GiB",
+            ),
+            (
+                "[tools.x]\nsource = \"a\"\nlimits = { wall = \"0s\" }",
+                3,
+                "a time such as",
+            ),
+            (
+                "[policy]\ndefault = \"allow\"",
+                2,
+                "unknown variant `allow`",
+            ),
+            (
+                "[[policy.rules]]\ntool = \"x\"\nverdict = \"allow\"",
+                2,
+                "a tool pattern has the form",
+            ),
+            (
+                "[[policy.rules]]\ntool = \"x/y\"\nverdict = \"allow\"",
+                1,
+                "can never match",
+            ),
+            (
+                "[[policy.rules]]\ntool = \"*/*\"\nverdict = \"maybe\"",
+                3,
+                "unknown variant",
+            ),
+            (
+                "[[policy.rules]]\ntool = \"*/*\"\nverdict = \"deny\"\nonly = {}",
+                1,
+                "`only` belongs",
+            ),
+            (
+                "[[policy.rules]]\ntool = \"*/*\"\nverdict = \"ask\"\narguments = { type = 1 }",
+                4,
+                "no JSON Schema",
+            ),
+            (
+                "[[policy.rules]]\ntool = \"*/*\"\nverdict = \"ask\"\nonly = { files = [\"{path\"] }",
+                4,
+                "a placeholder",
+            ),
+            (
+                "[[policy.rules]]\ntool = \"*/*\"\nverdict = \"ask\"\nonly = { disk = [] }",
+                4,
+                "unknown field `disk`",
+            ),
+            ("[limits]\nconcurrent = 0", 2, "from 1 to 1000"),
+            (
+                "[tools.x]\nsource = \"a\"\nsource = \"b\"",
+                3,
+                "duplicate key",
+            ),
+            ("[tools.x\n", 1, ""),
+        ];
+        for (text, line, message) in cases {
+            let (found_line, found) = error(text);
+            assert!(found.contains(message), "{text}\n→ {found}");
+            assert_eq!(found_line, Some(line), "{text}\n→ {found}");
+        }
+    }
+}
