@@ -1,0 +1,93 @@
+//! `explain`
+
+use serde_json::json;
+
+use super::call::read_arguments;
+use super::context::Context;
+use super::output::{CliError, Reply, bold, bullets, dim, green, red, yellow};
+use crate::call::Explanation;
+use crate::gate::Ballot;
+use crate::host::RunOptions;
+use crate::ids::Principal;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The tool
+    tool: String,
+    /// The arguments: JSON, @FILE, or - for standard input
+    #[arg(long, value_name = "JSON|@FILE|-", default_value = "{}")]
+    args: String,
+}
+
+pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
+    let arguments = read_arguments(&args.args)?;
+    let run = context
+        .host()?
+        .start(Principal::Local, RunOptions::default())
+        .await?;
+    let explanation = run.explain(&args.tool, &arguments);
+    let mut result = explanation.evaluation.to_json();
+    result["tool"] = json!(args.tool);
+    result["arguments"] = json!(explanation.arguments);
+    Ok(Reply::new(result, human(&args.tool, &explanation)))
+}
+
+/// Every vote, the verdict, and what the call would get.
+pub fn human(tool: &str, explanation: &Explanation) -> String {
+    let evaluation = &explanation.evaluation;
+    let mut text = format!("{}\n", bold(tool));
+    if let Some(arguments) = &explanation.arguments {
+        let shown = crate::descriptor::docs::escape_text(&arguments.to_string(), 500);
+        text.push_str(&format!("{} {shown}\n", dim("canonical arguments")));
+    }
+    text.push('\n');
+    for vote in evaluation.votes() {
+        let ballot = match vote.ballot {
+            Ballot::Abstain => dim("abstains"),
+            Ballot::Allow => green("allow   "),
+            Ballot::Ask => yellow("ask     "),
+            Ballot::Deny(_) => red("deny    "),
+        };
+        let code = match vote.ballot {
+            Ballot::Deny(code) => format!(" {code}:"),
+            _ => String::new(),
+        };
+        text.push_str(&format!(
+            "  {:<14} {ballot}{code} {}\n",
+            vote.source.to_string(),
+            vote.reason
+        ));
+    }
+    let verdict = match evaluation.verdict_word() {
+        "allow" => green("allow"),
+        "ask" => yellow("ask"),
+        _ => red("deny"),
+    };
+    text.push_str(&format!("\n{} {verdict}\n", bold("Verdict")));
+    if evaluation.verdict_word() != "deny" {
+        let limits: Vec<String> = evaluation
+            .authority()
+            .limits
+            .named()
+            .into_iter()
+            .map(|(n, v)| format!("{n} {v}"))
+            .collect();
+        text.push_str(&format!(
+            "{}\n{}",
+            bold("This call would get"),
+            bullets(
+                &evaluation.authority().lines(),
+                "no handle: it could touch nothing"
+            )
+        ));
+        text.push_str(&format!("  {} {}\n", dim("limits"), limits.join(", ")));
+    }
+    if let Some(hint) = evaluation.deciding().and_then(|vote| vote.hint.as_ref()) {
+        text.push_str(&format!(
+            "\n{}\n  {}\n",
+            bold("What would change it"),
+            hint.replace('\n', "\n  ")
+        ));
+    }
+    text
+}

@@ -1,0 +1,241 @@
+//! Results to standard output, everything else to standard error.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use serde_json::{Value as Json, json};
+
+use crate::gate::codes::Code;
+use crate::host::HostError;
+use crate::publication::config::ConfigError;
+use crate::registry::PackageError;
+
+/// What a command has to say.
+pub struct Reply {
+    /// Under `result`.
+    pub json: Json,
+    /// For people; nothing is printed where it is empty.
+    pub human: String,
+    /// What stands in the way of plain success.
+    pub problem: Option<Problem>,
+}
+
+/// A call that was blocked or failed: a result, and no success.
+pub struct Problem {
+    pub code: Code,
+    pub message: String,
+    pub hint: Option<String>,
+    pub details: Json,
+}
+
+impl Reply {
+    pub fn new(json: Json, human: impl Into<String>) -> Self {
+        Self {
+            json,
+            human: human.into(),
+            problem: None,
+        }
+    }
+
+    /// A command that has said all it has to say.
+    pub fn silent() -> Self {
+        Self::new(Json::Null, "")
+    }
+}
+
+/// Why a command did not do what it was asked to.
+#[derive(Debug)]
+pub struct CliError {
+    pub exit: u8,
+    pub message: String,
+    /// File and line, where there is one.
+    pub place: Option<String>,
+    pub hint: Option<String>,
+}
+
+impl CliError {
+    /// Usage, configuration or arguments.
+    pub fn input(message: impl Into<String>) -> Self {
+        Self {
+            exit: 2,
+            message: message.into(),
+            place: None,
+            hint: None,
+        }
+    }
+
+    /// A fault of the host.
+    pub fn fault(message: impl Into<String>) -> Self {
+        Self {
+            exit: 6,
+            message: message.into(),
+            place: None,
+            hint: None,
+        }
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl From<ConfigError> for CliError {
+    fn from(error: ConfigError) -> Self {
+        let place = match error.line {
+            Some(line) => format!("{}:{line}", error.file.display()),
+            None => error.file.display().to_string(),
+        };
+        Self {
+            exit: 2,
+            message: error.message,
+            place: Some(place),
+            hint: error.hint,
+        }
+    }
+}
+
+impl From<PackageError> for CliError {
+    fn from(error: PackageError) -> Self {
+        let hint = error.hint().map(str::to_owned);
+        Self {
+            exit: 2,
+            message: error.to_string(),
+            place: None,
+            hint,
+        }
+    }
+}
+
+impl From<HostError> for CliError {
+    fn from(error: HostError) -> Self {
+        match error {
+            HostError::Config(error) => error.into(),
+            other => Self::fault(other.to_string()),
+        }
+    }
+}
+
+impl From<std::io::Error> for CliError {
+    fn from(error: std::io::Error) -> Self {
+        Self::fault(error.to_string())
+    }
+}
+
+/// Prints a reply.
+pub fn succeed(as_json: bool, reply: Reply) -> ExitCode {
+    let code = reply.problem.as_ref().map(|problem| problem.code);
+    if as_json {
+        let error = reply.problem.map(|problem| {
+            let mut error = json!({ "message": problem.message, "hint": problem.hint });
+            if let (Some(error), Json::Object(details)) = (error.as_object_mut(), problem.details) {
+                error.extend(details);
+            }
+            error
+        });
+        print(
+            &json!({ "ok": error.is_none(), "code": code, "result": reply.json, "error": error })
+                .to_string(),
+        );
+    } else {
+        if !reply.human.is_empty() {
+            print(reply.human.trim_end_matches('\n'));
+        }
+        if let Some(problem) = &reply.problem {
+            report(
+                &format!("{}: {}", problem.code, problem.message),
+                None,
+                problem.hint.as_deref(),
+            );
+        }
+    }
+    ExitCode::from(code.map_or(0, Code::exit))
+}
+
+/// Prints an error.
+pub fn fail(as_json: bool, error: &CliError) -> ExitCode {
+    if as_json {
+        print(
+            &json!({ "ok": false, "code": null, "result": null,
+                     "error": { "message": error.message, "place": error.place, "hint": error.hint } })
+            .to_string(),
+        );
+    } else {
+        report(
+            &error.message,
+            error.place.as_deref(),
+            error.hint.as_deref(),
+        );
+    }
+    ExitCode::from(error.exit)
+}
+
+fn report(message: &str, place: Option<&str>, hint: Option<&str>) {
+    let mut text = format!("{}: ", bold_red("error"));
+    if let Some(place) = place {
+        text.push_str(&format!("{place}: "));
+    }
+    text.push_str(message);
+    if let Some(hint) = hint {
+        text.push_str(&format!(
+            "\n\n{}: {}",
+            bold_cyan("hint"),
+            indent_after_first(hint)
+        ));
+    }
+    note(&text);
+}
+
+fn indent_after_first(text: &str) -> String {
+    if text.contains('\n') {
+        format!("\n  {}", text.replace('\n', "\n  "))
+    } else {
+        text.to_owned()
+    }
+}
+
+/// A line of results. A closed pipe is a reader that has read enough.
+pub fn print(text: &str) {
+    let _ = writeln!(anstream::stdout(), "{text}");
+}
+
+/// A line of everything else.
+pub fn note(text: &str) {
+    let _ = writeln!(anstream::stderr(), "{text}");
+}
+
+pub fn bold(text: &str) -> String {
+    format!("\x1b[1m{text}\x1b[0m")
+}
+
+pub fn dim(text: &str) -> String {
+    format!("\x1b[2m{text}\x1b[0m")
+}
+
+pub fn green(text: &str) -> String {
+    format!("\x1b[32m{text}\x1b[0m")
+}
+
+pub fn red(text: &str) -> String {
+    format!("\x1b[31m{text}\x1b[0m")
+}
+
+pub fn yellow(text: &str) -> String {
+    format!("\x1b[33m{text}\x1b[0m")
+}
+
+fn bold_red(text: &str) -> String {
+    format!("\x1b[1;31m{text}\x1b[0m")
+}
+
+fn bold_cyan(text: &str) -> String {
+    format!("\x1b[1;36m{text}\x1b[0m")
+}
+
+/// A list with a dash before each line; `nothing` where it is empty.
+pub fn bullets(lines: &[String], nothing: &str) -> String {
+    if lines.is_empty() {
+        return format!("  {nothing}\n");
+    }
+    lines.iter().map(|line| format!("  - {line}\n")).collect()
+}

@@ -1,0 +1,118 @@
+//! MCP over standard input and output. The protocol owns both streams; guest output can reach neither.
+
+use std::collections::HashSet;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use rmcp::ServiceExt as _;
+use rmcp::model::RequestId;
+use serde::Deserialize as _;
+use tokio::io::{AsyncRead, ReadBuf};
+
+use super::server::Server;
+use crate::host::{HostError, Run};
+use crate::value::{StrictError, strict_json};
+
+/// Longest line that is looked at; the transport drops longer ones.
+const LINE_MAX: usize = 16 << 20;
+
+/// Serves a run until the client closes the stream.
+///
+/// # Errors
+///
+/// The streams cannot be used, or the client does not speak the protocol.
+pub async fn serve_stdio(run: Run) -> Result<(), HostError> {
+    let duplicates = DuplicateKeys::default();
+    let server = Server {
+        run: Arc::new(run),
+        duplicates: duplicates.clone(),
+    };
+    let (read, write) = rmcp::transport::io::stdio_pipes();
+    let read = Tap {
+        inner: read,
+        line: Vec::new(),
+        duplicates,
+    };
+    let service = match server.serve((read, write)).await {
+        Ok(service) => service,
+        // A client that looks and leaves is no fault.
+        Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(error) => {
+            return Err(HostError::Fault(format!(
+                "the client does not speak MCP: {error}"
+            )));
+        }
+    };
+    service
+        .waiting()
+        .await
+        .map_err(|error| HostError::Fault(error.to_string()))?;
+    Ok(())
+}
+
+/// Requests whose text holds a key twice in one object. The SDK's parser keeps the last of the two without a word, so the
+/// text is looked at on its way to it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DuplicateKeys(Arc<Mutex<HashSet<RequestId>>>);
+
+impl DuplicateKeys {
+    pub(super) fn take(&self, id: &RequestId) -> bool {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(id)
+    }
+
+    fn look(&self, line: &[u8]) {
+        if !matches!(strict_json(line), Err(StrictError::Syntax { what, .. }) if what == crate::value::DUPLICATE_KEY)
+        {
+            return;
+        }
+        let id = serde_json::from_slice::<serde_json::Value>(line)
+            .ok()
+            .and_then(|mut message| {
+                let id = message.get_mut("id").map(serde_json::Value::take)?;
+                RequestId::deserialize(id).ok()
+            });
+        if let Some(id) = id {
+            self.0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(id);
+        }
+    }
+}
+
+/// Passes bytes on unchanged, and looks at each line.
+struct Tap<R> {
+    inner: R,
+    line: Vec<u8>,
+    duplicates: DuplicateKeys,
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Tap<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.inner).poll_read(cx, buffer);
+        if let Poll::Ready(Ok(())) = polled {
+            let mut rest = &buffer.filled()[before..];
+            while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                let mut line = std::mem::take(&mut self.line);
+                if line.len() <= LINE_MAX {
+                    line.extend_from_slice(&rest[..end]);
+                    self.duplicates.look(&line);
+                }
+                rest = &rest[end + 1..];
+            }
+            if self.line.len() <= LINE_MAX {
+                self.line.extend_from_slice(rest);
+            }
+        }
+        polled
+    }
+}
