@@ -13,9 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::approval::{Question, Reply};
 use crate::gate::codes::Code;
-use crate::gate::{
-    Answer, Availability, Confirmation, Denial, Evaluation, Facts, Permit, Verdict, evaluate,
-};
+use crate::gate::{Answer, Availability, Confirmation, Denial, Evaluation, Facts, Permit, Verdict, evaluate};
 use crate::host::{Blocked, Failure, Host, HostError, Outcome, Output, Report, Run};
 use crate::ids::{CallDigest, OperationId, ToolId};
 use crate::journal::{self, Decided, Event, Sync};
@@ -71,11 +69,7 @@ pub(crate) fn explain(run: &Run, tool: &str, arguments: Arguments<'_>) -> Explan
         Some(Ok(arguments)) => Some(arguments.canonical),
         _ => None,
     };
-    Explanation {
-        tool: known.id,
-        arguments,
-        evaluation,
-    }
+    Explanation { tool: known.id, arguments, evaluation }
 }
 
 /// What `explain` shows.
@@ -94,30 +88,15 @@ pub struct Explanation {
 fn know<'r>(run: &'r Run, tool: &str, arguments: Arguments<'_>) -> Known<'r> {
     let Ok(id) = tool.parse::<ToolId>() else {
         let id = ToolId::unknown();
-        return Known {
-            id,
-            tool: None,
-            shown: false,
-            registry: None,
-            arguments: None,
-            call: None,
-        };
+        return Known { id, tool: None, shown: false, registry: None, arguments: None, call: None };
     };
     let snapshot = run.snapshot();
     let tool = snapshot.tool(&id).filter(|_| run.shows(&id));
-    let state = id
-        .package()
-        .parse()
-        .ok()
-        .and_then(|name| snapshot.packages.get(&name));
+    let state = id.package().parse().ok().and_then(|name| snapshot.packages.get(&name));
     let registry = match (tool, state) {
-        (Some(tool), _) if tool.package.is_unchanged() => {
-            Some(Availability::One(tool.package.digest))
-        }
+        (Some(tool), _) if tool.package.is_unchanged() => Some(Availability::One(tool.package.digest)),
         (Some(_), _) | (None, Some(PackageState::Changed)) => Some(Availability::Changed),
-        (None, Some(PackageState::Unavailable(why))) => {
-            Some(Availability::Unavailable(why.clone()))
-        }
+        (None, Some(PackageState::Unavailable(why))) => Some(Availability::Unavailable(why.clone())),
         (None, Some(PackageState::Ambiguous(why))) => Some(Availability::Ambiguous(why.clone())),
         (None, Some(PackageState::Ready(_)) | None) => None,
     };
@@ -126,10 +105,7 @@ fn know<'r>(run: &'r Run, tool: &str, arguments: Arguments<'_>) -> Known<'r> {
             Arguments::Text(text) => strict_json(text).map_err(|error| error.to_string())?,
             Arguments::Parsed(json) => json,
         };
-        tool.function
-            .plan
-            .decode(&json)
-            .map_err(|mismatch| mismatch.to_string())
+        tool.function.plan.decode(&json).map_err(|mismatch| mismatch.to_string())
     });
     let call = match (tool, &decoded) {
         (Some(tool), Some(Ok(arguments))) => {
@@ -140,14 +116,7 @@ fn know<'r>(run: &'r Run, tool: &str, arguments: Arguments<'_>) -> Known<'r> {
     };
     // A package that cannot be used has tools whose names nobody knows: its own vote says so, not visibility's.
     let shown = run.shows(&id) && (tool.is_some() || registry.is_some());
-    Known {
-        id,
-        tool,
-        shown,
-        registry,
-        arguments: decoded,
-        call,
-    }
+    Known { id, tool, shown, registry, arguments: decoded, call }
 }
 
 fn decide(run: &Run, known: &Known<'_>, answer: Option<&Answer>) -> Evaluation {
@@ -169,19 +138,9 @@ fn decide(run: &Run, known: &Known<'_>, answer: Option<&Answer>) -> Evaluation {
 }
 
 /// Commits the refusal, and publishes it.
-fn block(
-    run: &Run,
-    known: &Known<'_>,
-    operation: OperationId,
-    denial: Denial,
-) -> Result<Outcome, HostError> {
+fn block(run: &Run, known: &Known<'_>, operation: OperationId, denial: Denial) -> Result<Outcome, HostError> {
     let code = Some(denial.code);
-    run.host.shared.journal.decided(
-        &record(run, known, operation, &json!({})),
-        Event::Refuse,
-        code,
-        Sync::Durable,
-    )?;
+    run.host.shared.journal.decided(&record(run, known, operation, &json!({})), Event::Refuse, code, Sync::Durable)?;
     tracing::info!(%operation, tool = %known.id, code = %denial.code, "blocked");
     Ok(Outcome::Blocked(Blocked { denial, operation }))
 }
@@ -194,41 +153,18 @@ async fn ask(
     confirmation: &Confirmation,
     cancel: &CancellationToken,
 ) -> Result<Outcome, HostError> {
-    let denial = |code, reason: &str| Denial {
-        code,
-        reason: reason.to_owned(),
-        hint: Some(confirmation.hint().to_owned()),
-    };
+    let denial =
+        |code, reason: &str| Denial { code, reason: reason.to_owned(), hint: Some(confirmation.hint().to_owned()) };
     if run.was_refused(&confirmation.call()) {
-        return block(
-            run,
-            known,
-            operation,
-            denial(Code::ConsentRefused, "a human said no to this call before"),
-        );
+        return block(run, known, operation, denial(Code::ConsentRefused, "a human said no to this call before"));
     }
-    let (Some(tool), Some(Ok(arguments)), false) =
-        (known.tool, &known.arguments, run.routes.is_empty())
-    else {
-        let reason = format!(
-            "a human must allow this call, and nobody can be asked here: {}",
-            confirmation.reason()
-        );
-        return block(
-            run,
-            known,
-            operation,
-            denial(Code::ConsentRequired, &reason),
-        );
+    let (Some(tool), Some(Ok(arguments)), false) = (known.tool, &known.arguments, run.routes.is_empty()) else {
+        let reason = format!("a human must allow this call, and nobody can be asked here: {}", confirmation.reason());
+        return block(run, known, operation, denial(Code::ConsentRequired, &reason));
     };
     let journal = &run.host.shared.journal;
     let authority = confirmation.authority().to_json();
-    journal.decided(
-        &record(run, known, operation, &authority),
-        Event::Ask,
-        None,
-        Sync::Durable,
-    )?;
+    journal.decided(&record(run, known, operation, &authority), Event::Ask, None, Sync::Durable)?;
     let question = Question {
         tool: &known.id,
         claim: tool.descriptor.description.as_deref(),
@@ -264,21 +200,9 @@ async fn ask(
             }
         }
     }
-    journal.answered(
-        operation,
-        Event::Refuse,
-        Some(Code::ConsentRequired),
-        "nobody",
-        Sync::Durable,
-    )?;
-    let reason = format!(
-        "a human must allow this call, and nobody answered: {}",
-        confirmation.reason()
-    );
-    Ok(Outcome::Blocked(Blocked {
-        denial: denial(Code::ConsentRequired, &reason),
-        operation,
-    }))
+    journal.answered(operation, Event::Refuse, Some(Code::ConsentRequired), "nobody", Sync::Durable)?;
+    let reason = format!("a human must allow this call, and nobody answered: {}", confirmation.reason());
+    Ok(Outcome::Blocked(Blocked { denial: denial(Code::ConsentRequired, &reason), operation }))
 }
 
 /// Compiles if need be, decides for good, and runs.
@@ -309,34 +233,17 @@ async fn proceed(
     match (verdict, program, known.tool, &known.arguments) {
         (Verdict::Allow(permit), Some(program), Some(tool), Some(Ok(arguments))) => {
             let decision = record(run, &known, operation, &permit.authority().to_json());
-            execute(
-                run,
-                &decision,
-                permit,
-                (&program, tool),
-                arguments,
-                answer.as_ref(),
-                cancel,
-            )
-            .await
+            execute(run, &decision, permit, (&program, tool), arguments, answer.as_ref(), cancel).await
         }
         (Verdict::Deny(denial), ..) => match &answer {
             None => block(run, &known, operation, denial),
             Some(answer) => {
                 let code = Some(denial.code);
-                run.host.shared.journal.answered(
-                    operation,
-                    Event::Refuse,
-                    code,
-                    &by(answer),
-                    Sync::Durable,
-                )?;
+                run.host.shared.journal.answered(operation, Event::Refuse, code, &by(answer), Sync::Durable)?;
                 Ok(Outcome::Blocked(Blocked { denial, operation }))
             }
         },
-        _ => Err(HostError::Fault(
-            "a call was allowed that is not known".to_owned(),
-        )),
+        _ => Err(HostError::Fault("a call was allowed that is not known".to_owned())),
     }
 }
 
@@ -359,27 +266,11 @@ async fn execute(
     };
     match answer {
         None => shared.journal.decided(decision, Event::Allow, None, sync)?,
-        Some(answer) => {
-            shared
-                .journal
-                .answered(operation, Event::Allow, None, &by(answer), sync)?
-        }
+        Some(answer) => shared.journal.answered(operation, Event::Allow, None, &by(answer), sync)?,
     }
     let authority = permit.authority().lines();
-    let call = decision
-        .call
-        .ok_or_else(|| HostError::Fault("a call without a digest was allowed".to_owned()))?;
-    let execution = shared
-        .sandbox
-        .execute(
-            program,
-            &tool.function,
-            &call,
-            &arguments.values,
-            permit,
-            cancel,
-        )
-        .await;
+    let call = decision.call.ok_or_else(|| HostError::Fault("a call without a digest was allowed".to_owned()))?;
+    let execution = shared.sandbox.execute(program, &tool.function, &call, &arguments.values, permit, cancel).await;
 
     let (code, output) = match &execution.ended {
         Ended::Returned(value) => (None, value.as_ref()),
@@ -398,74 +289,28 @@ async fn execute(
     publish(operation, authority, execution)
 }
 
-fn publish(
-    operation: OperationId,
-    authority: Vec<String>,
-    execution: Execution,
-) -> Result<Outcome, HostError> {
-    let Execution {
-        ended,
-        stdout,
-        stderr,
-        backtrace,
-        effects,
-        refusals,
-        elapsed,
-        cpu,
-    } = execution;
-    let report = Report {
-        operation,
-        authority,
-        effects,
-        refusals,
-        stdout,
-        stderr,
-        backtrace,
-        elapsed,
-        cpu,
-    };
+fn publish(operation: OperationId, authority: Vec<String>, execution: Execution) -> Result<Outcome, HostError> {
+    let Execution { ended, stdout, stderr, backtrace, effects, refusals, elapsed, cpu } = execution;
+    let report = Report { operation, authority, effects, refusals, stdout, stderr, backtrace, elapsed, cpu };
     Ok(match ended {
         Ended::Returned(value) => Outcome::Done(Output { value, report }),
         Ended::ToolError(value) => {
-            let text = value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned);
-            Outcome::Failed(Failure {
-                code: Code::ToolError,
-                text,
-                value: Some(value),
-                report,
-            })
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            Outcome::Failed(Failure { code: Code::ToolError, text, value: Some(value), report })
         }
-        Ended::Stopped { code, text } => Outcome::Failed(Failure {
-            code,
-            text,
-            value: None,
-            report,
-        }),
+        Ended::Stopped { code, text } => Outcome::Failed(Failure { code, text, value: None, report }),
         Ended::Fault(text) => return Err(HostError::Fault(text)),
     })
 }
 
 /// The compiled package of a tool.
-pub(crate) async fn program(
-    host: &Host,
-    tool: &PublishedTool,
-) -> Result<Arc<Program>, CompileError> {
+pub(crate) async fn program(host: &Host, tool: &PublishedTool) -> Result<Arc<Program>, CompileError> {
     let (path, digest) = (tool.package.path.clone(), tool.package.digest);
     let bytes = move || crate::registry::Package::bytes(&path, digest);
-    host.shared
-        .sandbox
-        .program(digest, &tool.package.component, bytes)
-        .await
+    host.shared.sandbox.program(digest, &tool.package.component, bytes).await
 }
 
-fn record<'k>(
-    run: &'k Run,
-    known: &'k Known<'_>,
-    operation: OperationId,
-    authority: &Json,
-) -> Decided<'k> {
+fn record<'k>(run: &'k Run, known: &'k Known<'_>, operation: OperationId, authority: &Json) -> Decided<'k> {
     Decided {
         operation,
         principal: &run.principal,
@@ -494,10 +339,5 @@ fn overloaded(operation: OperationId) -> Outcome {
         elapsed: Default::default(),
         cpu: Default::default(),
     };
-    Outcome::Failed(Failure {
-        code: Code::LimitHost,
-        text,
-        value: None,
-        report,
-    })
+    Outcome::Failed(Failure { code: Code::LimitHost, text, value: None, report })
 }

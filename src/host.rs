@@ -150,10 +150,7 @@ pub struct Report {
     pub cpu: Duration,
 }
 
-fn as_text<S: serde::Serializer>(
-    operation: &OperationId,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
+fn as_text<S: serde::Serializer>(operation: &OperationId, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(operation)
 }
 
@@ -187,13 +184,8 @@ impl Host {
             })
         };
         let snapshot = Snapshot::publish(&file.path, &config, &file.lock()?, owner)?;
-        journal.reserve_wire_names(
-            snapshot
-                .tools()
-                .map(|(id, tool)| (tool.descriptor.wire_name.as_str(), id)),
-        )?;
-        let sandbox = Sandbox::new(config.concurrent, places.key()?, Some(&places.code()))
-            .map_err(HostError::Fault)?;
+        journal.reserve_wire_names(snapshot.tools().map(|(id, tool)| (tool.descriptor.wire_name.as_str(), id)))?;
+        let sandbox = Sandbox::new(config.concurrent, places.key()?, Some(&places.code())).map_err(HostError::Fault)?;
         Ok(Self {
             shared: Arc::new(Shared {
                 slots: Arc::new(Semaphore::new(config.concurrent as usize)),
@@ -264,13 +256,7 @@ impl Run {
     ///
     /// A fault of the host. A call that is blocked or fails is an [`Outcome`].
     pub async fn call(&self, tool: &str, arguments: Json) -> Result<Outcome, HostError> {
-        call::call(
-            self,
-            tool,
-            Arguments::Parsed(arguments),
-            &CancellationToken::new(),
-        )
-        .await
+        call::call(self, tool, Arguments::Parsed(arguments), &CancellationToken::new()).await
     }
 
     /// As [`Run::call`], ended early when `cancel` is.
@@ -313,10 +299,7 @@ impl Run {
     /// It does not compile.
     pub async fn prepare(&self, tool: &str) -> Result<(), String> {
         match tool.parse().ok().and_then(|id| self.snapshot.tool(&id)) {
-            Some(tool) => call::program(&self.host, tool)
-                .await
-                .map(|_| ())
-                .map_err(|error| error.to_string()),
+            Some(tool) => call::program(&self.host, tool).await.map(|_| ()).map_err(|error| error.to_string()),
             None => Ok(()),
         }
     }
@@ -330,10 +313,7 @@ impl Run {
     /// Whether the run shows a tool.
     pub fn shows(&self, id: &ToolId) -> bool {
         !self.narrowing.denies_all()
-            && self
-                .visible
-                .as_ref()
-                .is_none_or(|globs| globs.iter().any(|glob| glob.matches(id)))
+            && self.visible.as_ref().is_none_or(|globs| globs.iter().any(|glob| glob.matches(id)))
     }
 
     /// The snapshot that the run began with.
@@ -343,25 +323,15 @@ impl Run {
 
     pub(crate) fn next_operation(&self) -> OperationId {
         // One call is one step; batches of several calls come with the journal's steps.
-        OperationId {
-            run: self.id,
-            step: self.steps.fetch_add(1, Ordering::Relaxed),
-            call: 0,
-        }
+        OperationId { run: self.id, step: self.steps.fetch_add(1, Ordering::Relaxed), call: 0 }
     }
 
     /// A human's no stands for the run.
     pub(crate) fn remember_refusal(&self, call: CallDigest) {
-        self.refused
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(call);
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(call);
     }
 
     pub(crate) fn was_refused(&self, call: &CallDigest) -> bool {
-        self.refused
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(call)
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).contains(call)
     }
 }

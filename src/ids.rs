@@ -90,10 +90,7 @@ impl ToolId {
     /// Stands for a text that is no id at all, which no tool can have: a record needs a name for it, and what a caller
     /// wrote is not one.
     pub(crate) fn unknown() -> Self {
-        Self {
-            text: "?/?".to_owned(),
-            slash: 1,
-        }
+        Self { text: "?/?".to_owned(), slash: 1 }
     }
 
     /// The whole id.
@@ -121,9 +118,7 @@ impl FromStr for ToolId {
 
     fn from_str(text: &str) -> Result<Self, NameError> {
         let (package, function) = text.split_once('/').ok_or(NameError::Tool)?;
-        package
-            .parse::<PackageName>()
-            .map_err(|_| NameError::Tool)?;
+        package.parse::<PackageName>().map_err(|_| NameError::Tool)?;
         let body = function.strip_prefix('@').unwrap_or(function);
         let bytes = body.as_bytes();
         let mut index = 0;
@@ -132,9 +127,7 @@ impl FromStr for ToolId {
                 index += 1;
             } else if bytes[index] == b'%'
                 && bytes[index + 1..].len() >= 2
-                && bytes[index + 1..index + 3]
-                    .iter()
-                    .all(|b| b.is_ascii_digit() || (b'A'..=b'F').contains(b))
+                && bytes[index + 1..index + 3].iter().all(|b| b.is_ascii_digit() || (b'A'..=b'F').contains(b))
             {
                 index += 3;
             } else {
@@ -144,10 +137,7 @@ impl FromStr for ToolId {
         if body.is_empty() {
             return Err(NameError::Tool);
         }
-        Ok(Self {
-            text: text.to_owned(),
-            slash: package.len(),
-        })
+        Ok(Self { text: text.to_owned(), slash: package.len() })
     }
 }
 
@@ -175,9 +165,7 @@ impl fmt::Display for ToolId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// Not a package name.
-    #[error(
-        "a package name starts with a letter and holds letters, digits, `-` and `_`, at most 64 of them"
-    )]
+    #[error("a package name starts with a letter and holds letters, digits, `-` and `_`, at most 64 of them")]
     Package,
     /// Not a tool id.
     #[error("a tool id has the form package/function or package/interface.function")]
@@ -271,12 +259,7 @@ impl CallDigest {
     /// an encoding.
     pub fn of_call(tool: &ToolId, package: &PackageDigest, canonical: &[u8]) -> Self {
         let mut hasher = Sha256::new();
-        for part in [
-            b"portcullis-call-1".as_slice(),
-            tool.as_str().as_bytes(),
-            package.as_bytes(),
-            canonical,
-        ] {
+        for part in [b"portcullis-call-1".as_slice(), tool.as_str().as_bytes(), package.as_bytes(), canonical] {
             hasher.update((part.len() as u64).to_le_bytes());
             hasher.update(part);
         }
@@ -351,10 +334,7 @@ mod tests {
         for good in ["files/read", "a/b.c", "p/@start", "p/x%2Fy", "P-1_/f"] {
             assert_eq!(good.parse::<ToolId>().unwrap().as_str(), good);
         }
-        for bad in [
-            "", "files", "files/", "/read", "a/b/c", "a/b c", "a/%2", "a/%2f", "1a/b", "a/@",
-            "a/b@", "a/é",
-        ] {
+        for bad in ["", "files", "files/", "/read", "a/b/c", "a/b c", "a/%2", "a/%2f", "1a/b", "a/@", "a/b@", "a/é"] {
             assert_eq!(bad.parse::<ToolId>(), Err(NameError::Tool), "{bad}");
         }
     }
@@ -365,10 +345,7 @@ mod tests {
         let id = ToolId::new(&package, "läs/fil @x");
         assert_eq!(id.as_str(), "p/l%C3%A4s%2Ffil%20%40x");
         assert_eq!(id.as_str().parse::<ToolId>().unwrap(), id);
-        assert_eq!(
-            (id.package(), id.function()),
-            ("p", "l%C3%A4s%2Ffil%20%40x")
-        );
+        assert_eq!((id.package(), id.function()), ("p", "l%C3%A4s%2Ffil%20%40x"));
     }
 
     #[test]
@@ -378,10 +355,7 @@ mod tests {
         let package = PackageDigest::of(b"x");
         let digest = CallDigest::of_call(&tool, &package, b"{}");
         assert_ne!(digest, CallDigest::of_call(&other, &package, b"{}"));
-        assert_ne!(
-            digest,
-            CallDigest::of_call(&tool, &PackageDigest::of(b"y"), b"{}")
-        );
+        assert_ne!(digest, CallDigest::of_call(&tool, &PackageDigest::of(b"y"), b"{}"));
         assert_ne!(digest, CallDigest::of_call(&tool, &package, b"{ }"));
     }
 }

@@ -1,8 +1,5 @@
 //! Where the host keeps its own things: state, compiled code, keys. Owner-only, and never beside a project.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "these are the host's own folders"
-)]
+#![allow(clippy::disallowed_methods, reason = "these are the host's own folders")]
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,18 +25,24 @@ impl Places {
     /// The user has no home, or a folder cannot be made or may be written by others.
     pub fn of_user(state: Option<&Path>) -> io::Result<Self> {
         let base = etcetera::choose_base_strategy().map_err(io::Error::other)?;
-        let own = base
-            .state_dir()
-            .unwrap_or_else(|| base.data_dir())
-            .join("portcullis");
+        let own = base.state_dir().unwrap_or_else(|| base.data_dir()).join("portcullis");
         let state = match state {
             Some(folder) => std::path::absolute(folder)?,
             None => own.clone(),
         };
+        Self::new(&state, &base.cache_dir().join("portcullis"), &own)
+    }
+
+    /// Folders that the embedding program names: state, compiled code, and keys.
+    ///
+    /// # Errors
+    ///
+    /// A folder cannot be made, or may be written by others.
+    pub fn new(state: &Path, cache: &Path, keys: &Path) -> io::Result<Self> {
         let places = Self {
-            state,
-            cache: base.cache_dir().join("portcullis"),
-            keys: own,
+            state: std::path::absolute(state)?,
+            cache: std::path::absolute(cache)?,
+            keys: std::path::absolute(keys)?,
         };
         for folder in [&places.state, &places.keys, &places.cache] {
             private::folder(folder)?;

@@ -1,12 +1,9 @@
 //! Files and folders that only this user may read: state, keys, compiled code.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "these are the host's own files, opened before any tool runs"
-)]
+#![allow(clippy::disallowed_methods, reason = "these are the host's own files, opened before any tool runs")]
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 /// Makes `path` a folder with mode 0700, or checks that it is one.
@@ -17,12 +14,8 @@ use std::path::Path;
 pub fn folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let metadata = fs::metadata(path)?;
-    let refuse = |why: &str| {
-        Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            format!("`{}` {why}", path.display()),
-        ))
-    };
+    let refuse =
+        |why: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("`{}` {why}", path.display())));
     if !metadata.is_dir() {
         return refuse("is no folder");
     }
@@ -56,9 +49,7 @@ pub fn key(path: &Path) -> io::Result<[u8; 32]> {
             getrandom::fill(&mut key).map_err(io::Error::other)?;
             let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
             // Linked into place whole, so that two processes that start at once agree on one key.
-            let mut file = tempfile::Builder::new()
-                .permissions(mode(0o600))
-                .tempfile_in(folder)?;
+            let mut file = tempfile::Builder::new().permissions(mode(0o600)).tempfile_in(folder)?;
             file.write_all(&key)?;
             match file.persist_noclobber(path) {
                 Ok(_) => Ok(key),
@@ -68,6 +59,17 @@ pub fn key(path: &Path) -> io::Result<[u8; 32]> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// Holds the lock file at `path`, made if it is not there, until the value is dropped.
+///
+/// # Errors
+///
+/// It cannot be opened or locked.
+pub fn lock(path: &Path) -> io::Result<fs::File> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    file.lock()?;
+    Ok(file)
 }
 
 /// Replaces `path` by `bytes` in one step, readable by this user alone.
@@ -94,9 +96,7 @@ fn write_with_mode(path: &Path, bytes: &[u8], bits: u32) -> io::Result<()> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let mut file = tempfile::Builder::new()
-        .permissions(mode(bits))
-        .tempfile_in(folder)?;
+    let mut file = tempfile::Builder::new().permissions(mode(bits)).tempfile_in(folder)?;
     file.write_all(bytes)?;
     file.as_file().sync_all()?;
     file.persist(path)?;

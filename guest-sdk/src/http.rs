@@ -63,7 +63,5 @@ pub fn send(request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, Error> {
 /// Sends a request and waits for the whole answer.
 #[cfg(not(target_family = "wasm"))]
 pub fn send(request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, Error> {
-    crate::testing::current()
-        .map_err(Error::new)?
-        .take_answer(request)
+    crate::testing::current().map_err(Error::new)?.take_answer(request)
 }

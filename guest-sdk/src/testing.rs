@@ -68,30 +68,18 @@ impl Host {
         self.mount(guest, files, Access::Read)
     }
 
-    fn mount<P, C>(
-        self,
-        guest: &str,
-        files: impl IntoIterator<Item = (P, C)>,
-        access: Access,
-    ) -> Self
+    fn mount<P, C>(self, guest: &str, files: impl IntoIterator<Item = (P, C)>, access: Access) -> Self
     where
         P: AsRef<Path>,
         C: AsRef<[u8]>,
     {
         let made = filled(files).and_then(|real| {
             let guest = normal(Path::new(guest))?;
-            let folder = Folder {
-                guest,
-                real,
-                access,
-            };
+            let folder = Folder { guest, real, access };
             self.0.folders.borrow_mut().push(folder);
             Ok(())
         });
-        #[expect(
-            clippy::panic,
-            reason = "a test whose host cannot be set up has failed"
-        )]
+        #[expect(clippy::panic, reason = "a test whose host cannot be set up has failed")]
         if let Err(error) = made {
             panic!("the test host cannot make the folder `{guest}`: {error}");
         }
@@ -108,19 +96,12 @@ impl Host {
     #[cfg(feature = "http")]
     pub fn answer(self, method: &str, url: &str, status: u16, body: impl Into<Vec<u8>>) -> Self {
         let mut response = ::http::Response::new(body.into());
-        #[expect(
-            clippy::panic,
-            reason = "a test whose host cannot be set up has failed"
-        )]
+        #[expect(clippy::panic, reason = "a test whose host cannot be set up has failed")]
         match ::http::StatusCode::from_u16(status) {
             Ok(status) => *response.status_mut() = status,
             Err(error) => panic!("the test host cannot answer with {status}: {error}"),
         }
-        self.0.answers.borrow_mut().push(Answer {
-            method: method.to_owned(),
-            url: url.to_owned(),
-            response,
-        });
+        self.0.answers.borrow_mut().push(Answer { method: method.to_owned(), url: url.to_owned(), response });
         self
     }
 
@@ -200,16 +181,10 @@ impl State {
             return Err(denied(&guest, "is in no folder that was granted"));
         };
         if folder.access < access {
-            return Err(denied(
-                &guest,
-                "is in a folder that was granted for reading only",
-            ));
+            return Err(denied(&guest, "is in a folder that was granted for reading only"));
         }
         let inner = guest.strip_prefix(&folder.guest).unwrap_or(&guest);
-        Ok(Place {
-            folder: index,
-            real: folder.real.path().join(inner),
-        })
+        Ok(Place { folder: index, real: folder.real.path().join(inner) })
     }
 }
 
@@ -230,9 +205,10 @@ impl State {
         let (method, url) = (request.method().to_string(), request.uri().to_string());
         self.requests.borrow_mut().push(request);
         let mut answers = self.answers.borrow_mut();
-        let mut fitting = answers.iter().enumerate().filter_map(|(index, answer)| {
-            (answer.method == method && answer.url == url).then_some(index)
-        });
+        let mut fitting = answers
+            .iter()
+            .enumerate()
+            .filter_map(|(index, answer)| (answer.method == method && answer.url == url).then_some(index));
         match (fitting.next(), fitting.next()) {
             (Some(first), Some(_)) => Ok(answers.remove(first).response),
             (Some(only), None) => Ok(answers[only].response.clone()),

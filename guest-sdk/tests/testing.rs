@@ -12,10 +12,7 @@ fn a_granted_folder_is_read_and_written() {
     let host = Host::new().folder("/data", [("sub/a.txt", "x")]);
     host.run(|| {
         assert_eq!(fs::read("/data/sub/a.txt").unwrap(), b"x");
-        assert_eq!(
-            fs::read_to_string("/data/./other/../sub/a.txt").unwrap(),
-            "x"
-        );
+        assert_eq!(fs::read_to_string("/data/./other/../sub/a.txt").unwrap(), "x");
         fs::create_dir_all("/data/b/c").unwrap();
         fs::write("/data/b/c/d.txt", "y").unwrap();
         fs::rename("/data/b/c/d.txt", "/data/e.txt").unwrap();
@@ -29,15 +26,10 @@ fn a_granted_folder_is_read_and_written() {
 fn a_listing_has_guest_paths() {
     let host = Host::new().folder("/data", [("a.txt", ""), ("sub/b.txt", "")]);
     host.run(|| {
-        let entries = fs::read_dir("/data")
-            .unwrap()
-            .map(|entry| entry.unwrap().path());
+        let entries = fs::read_dir("/data").unwrap().map(|entry| entry.unwrap().path());
         let mut entries = entries.collect::<Vec<_>>();
         entries.sort();
-        assert_eq!(
-            entries,
-            ["/data/a.txt", "/data/sub"].map(std::path::PathBuf::from)
-        );
+        assert_eq!(entries, ["/data/a.txt", "/data/sub"].map(std::path::PathBuf::from));
     });
 }
 
@@ -45,16 +37,10 @@ fn a_listing_has_guest_paths() {
 fn a_file_is_opened_and_appended_to() {
     let host = Host::new().folder("/data", [("log", "a")]);
     host.run(|| {
-        let mut log = fs::OpenOptions::new()
-            .append(true)
-            .open("/data/log")
-            .unwrap();
+        let mut log = fs::OpenOptions::new().append(true).open("/data/log").unwrap();
         log.write_all(b"b").unwrap();
         let mut text = String::new();
-        fs::File::open("/data/log")
-            .unwrap()
-            .read_to_string(&mut text)
-            .unwrap();
+        fs::File::open("/data/log").unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text, "ab");
     });
 }
@@ -63,28 +49,17 @@ fn a_file_is_opened_and_appended_to() {
 fn outside_a_granted_folder_nothing_is_reached() {
     let host = Host::new().folder("/data", [("a.txt", "x")]);
     host.run(|| {
-        for path in [
-            "/etc/passwd",
-            "/data/../etc/passwd",
-            "/",
-            "/database/a.txt",
-            "../x",
-        ] {
+        for path in ["/etc/passwd", "/data/../etc/passwd", "/", "/database/a.txt", "../x"] {
             let error = fs::read(path).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{path}");
         }
-        assert_eq!(
-            fs::read("/data/missing").unwrap_err().kind(),
-            ErrorKind::NotFound
-        );
+        assert_eq!(fs::read("/data/missing").unwrap_err().kind(), ErrorKind::NotFound);
     });
 }
 
 #[test]
 fn a_read_only_folder_is_not_changed() {
-    let host = Host::new()
-        .read_only("/data", [("a.txt", "x")])
-        .folder("/data/out", [("b", "")]);
+    let host = Host::new().read_only("/data", [("a.txt", "x")]).folder("/data/out", [("b", "")]);
     host.run(|| {
         let refused = |result: std::io::Result<()>| {
             assert_eq!(result.unwrap_err().kind(), ErrorKind::PermissionDenied);
@@ -93,12 +68,7 @@ fn a_read_only_folder_is_not_changed() {
         refused(fs::remove_file("/data/a.txt"));
         refused(fs::rename("/data/a.txt", "/data/out/a.txt"));
         refused(fs::File::create("/data/a.txt").map(drop));
-        refused(
-            fs::OpenOptions::new()
-                .append(true)
-                .open("/data/a.txt")
-                .map(drop),
-        );
+        refused(fs::OpenOptions::new().append(true).open("/data/a.txt").map(drop));
         assert_eq!(fs::read("/data/a.txt").unwrap(), b"x");
         // The longest prefix decides.
         fs::write("/data/out/b", "y").unwrap();
@@ -124,9 +94,7 @@ fn without_a_host_the_error_says_what_to_do() {
 #[test]
 fn a_panic_in_a_run_leaves_no_host_behind() {
     let host = Host::new().folder("/data", [("a.txt", "x")]);
-    let run = std::panic::AssertUnwindSafe(|| {
-        host.run(|| -> () { std::panic::resume_unwind(Box::new(())) })
-    });
+    let run = std::panic::AssertUnwindSafe(|| host.run(|| -> () { std::panic::resume_unwind(Box::new(())) }));
     assert!(std::panic::catch_unwind(run).is_err());
     assert!(fs::read("/data/a.txt").is_err());
 }
@@ -143,10 +111,7 @@ mod http {
             let request = Request::post("https://a.example/x?y=1").header("x-a", "b");
             send(request.body(b"body".to_vec()).unwrap()).unwrap()
         });
-        assert_eq!(
-            (response.status().as_u16(), response.body().as_slice()),
-            (201, &b"made"[..])
-        );
+        assert_eq!((response.status().as_u16(), response.body().as_slice()), (201, &b"made"[..]));
         let sent = host.requests();
         assert_eq!(sent[0].headers()["x-a"], "b");
         assert_eq!(sent[0].body(), b"body");
@@ -155,30 +120,17 @@ mod http {
     #[test]
     fn answers_are_given_in_turn_and_the_last_stays() {
         let url = "https://a.example/";
-        let host = Host::new()
-            .answer("GET", url, 503, "")
-            .answer("GET", url, 200, "");
+        let host = Host::new().answer("GET", url, 503, "").answer("GET", url, 200, "");
         let statuses = host.run(|| [get(url), get(url), get(url)]);
-        assert_eq!(
-            statuses.map(|s| s.unwrap().status().as_u16()),
-            [503, 200, 200]
-        );
+        assert_eq!(statuses.map(|s| s.unwrap().status().as_u16()), [503, 200, 200]);
     }
 
     #[test]
     fn a_request_without_an_answer_is_an_error_that_says_so() {
         let host = Host::new().answer("GET", "https://a.example/x", 200, "");
         let error = host.run(|| get("https://a.example/y")).unwrap_err();
-        assert!(
-            error.to_string().contains("`GET https://a.example/y`"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("`GET https://a.example/y`"), "{error}");
         assert_eq!(host.requests().len(), 1);
-        assert!(
-            get("https://a.example/x")
-                .unwrap_err()
-                .to_string()
-                .contains("testing::Host")
-        );
+        assert!(get("https://a.example/x").unwrap_err().to_string().contains("testing::Host"));
     }
 }

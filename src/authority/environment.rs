@@ -42,10 +42,9 @@ impl Environment {
     pub fn variables(&self) -> Vec<(String, String)> {
         match self {
             Self::Everything => Vec::new(),
-            Self::These(names) => names
-                .iter()
-                .filter_map(|(name, value)| Some((name.clone(), value.clone()?)))
-                .collect(),
+            Self::These(names) => {
+                names.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?))).collect()
+            }
         }
     }
 

@@ -11,9 +11,7 @@ use super::layers::{Layer, Layers};
 use super::path::{Glob, GuestPath};
 
 /// What may be done to a path. Each includes the ones before it.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
     /// Read files, list folders.
@@ -54,18 +52,11 @@ pub struct FileGrant {
 impl FileGrant {
     /// Everything under `guest`, with no folder behind it.
     pub fn new(guest: GuestPath, access: Access) -> Self {
-        Self {
-            guest,
-            host: None,
-            access,
-            only: BTreeSet::new(),
-            except: BTreeSet::new(),
-        }
+        Self { guest, host: None, access, only: BTreeSet::new(), except: BTreeSet::new() }
     }
 
     fn allows(&self, path: &GuestPath) -> bool {
-        (self.only.is_empty() || self.only.iter().any(|glob| glob.matches(path)))
-            && !self.excludes(path)
+        (self.only.is_empty() || self.only.iter().any(|glob| glob.matches(path))) && !self.excludes(path)
     }
 
     fn excludes(&self, path: &GuestPath) -> bool {
@@ -83,8 +74,7 @@ impl FileGrant {
     }
 
     fn may_hold(&self, folder: &GuestPath) -> bool {
-        (self.only.is_empty() || self.only.iter().any(|glob| glob.may_match_within(folder)))
-            && !self.excludes(folder)
+        (self.only.is_empty() || self.only.iter().any(|glob| glob.may_match_within(folder))) && !self.excludes(folder)
     }
 }
 
@@ -97,31 +87,20 @@ pub struct FileLayer {
 impl FileLayer {
     /// A layer of grants with different guest paths.
     pub fn new(grants: impl IntoIterator<Item = FileGrant>) -> Self {
-        Self {
-            grants: grants.into_iter().collect(),
-        }
+        Self { grants: grants.into_iter().collect() }
     }
 
     fn decider(&self, path: &GuestPath) -> Option<&FileGrant> {
-        self.grants
-            .iter()
-            .filter(|grant| path.is_within(&grant.guest))
-            .max_by_key(|grant| grant.guest.as_str().len())
+        self.grants.iter().filter(|grant| path.is_within(&grant.guest)).max_by_key(|grant| grant.guest.as_str().len())
     }
 
     fn access(&self, path: &GuestPath) -> Option<Access> {
-        self.decider(path)
-            .filter(|grant| grant.allows(path))
-            .map(|grant| grant.access)
+        self.decider(path).filter(|grant| grant.allows(path)).map(|grant| grant.access)
     }
 
     fn may_hold(&self, folder: &GuestPath) -> bool {
-        self.decider(folder)
-            .is_some_and(|grant| grant.may_hold(folder))
-            || self
-                .grants
-                .iter()
-                .any(|grant| grant.guest.is_within(folder) && grant.may_hold(&grant.guest))
+        self.decider(folder).is_some_and(|grant| grant.may_hold(folder))
+            || self.grants.iter().any(|grant| grant.guest.is_within(folder) && grant.may_hold(&grant.guest))
     }
 
     fn has_host(&self) -> bool {
@@ -166,10 +145,7 @@ impl Layers<FileLayer> {
     /// alike, since elsewhere a link's name could be allowed where its target is not.
     pub fn follows_links(&self, mount: &GuestPath) -> bool {
         self.iter().all(|layer| {
-            let nested = layer
-                .grants
-                .iter()
-                .any(|grant| grant.guest != *mount && grant.guest.is_within(mount));
+            let nested = layer.grants.iter().any(|grant| grant.guest != *mount && grant.guest.is_within(mount));
             let plain = |grant: &FileGrant| grant.only.is_empty() && grant.except.is_empty();
             !nested && layer.decider(mount).is_some_and(plain)
         })
@@ -186,16 +162,10 @@ impl Layers<FileLayer> {
             .iter()
             .filter_map(|grant| {
                 let host = grant.host.clone()?;
-                let agreed = others.iter().all(|layer| {
-                    layer
-                        .grants
-                        .iter()
-                        .any(|g| g.guest == grant.guest && g.host.as_ref() == Some(&host))
-                });
-                let mount = Mount {
-                    guest: grant.guest.clone(),
-                    host,
-                };
+                let agreed = others
+                    .iter()
+                    .all(|layer| layer.grants.iter().any(|g| g.guest == grant.guest && g.host.as_ref() == Some(&host)));
+                let mount = Mount { guest: grant.guest.clone(), host };
                 (agreed && self.may_hold(&grant.guest)).then_some(mount)
             })
             .collect()
@@ -208,10 +178,7 @@ impl Layers<FileLayer> {
 
     /// Whether there can be a path with at least `access`.
     pub fn can_do(&self, access: Access) -> bool {
-        !self.is_nothing()
-            && self
-                .iter()
-                .all(|layer| layer.grants.iter().any(|grant| grant.access >= access))
+        !self.is_nothing() && self.iter().all(|layer| layer.grants.iter().any(|grant| grant.access >= access))
     }
 
     /// For people: one line a grant.
@@ -232,6 +199,9 @@ impl Layers<FileLayer> {
         let mut lines = Vec::new();
         for layer in self.iter() {
             for grant in &layer.grants {
+                if grant.host.is_none() && self.has_equal_with_host(grant) {
+                    continue;
+                }
                 let mut line = format!("{} {}", grant.access, grant.guest);
                 if let Some(host) = &grant.host {
                     line.push_str(&format!(" ← {}", host.display()));
@@ -246,6 +216,14 @@ impl Layers<FileLayer> {
             }
         }
         lines
+    }
+
+    /// Whether a grant only repeats what one with a host folder says.
+    fn has_equal_with_host(&self, grant: &FileGrant) -> bool {
+        self.iter().flat_map(|layer| &layer.grants).any(|other| {
+            let without = FileGrant { host: None, ..other.clone() };
+            other.host.is_some() && without == *grant
+        })
     }
 
     /// The paths that are all a call gets, where a layer names single paths.
@@ -290,11 +268,7 @@ impl Layers<FileLayer> {
 }
 
 fn join(globs: &BTreeSet<Glob>) -> String {
-    globs
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(", ")
+    globs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -319,10 +293,7 @@ mod tests {
 
     #[test]
     fn the_longest_guest_prefix_alone_decides() {
-        let files = files(&[
-            grant("/data", Access::Write, &[], &[]),
-            grant("/data/fixed", Access::Read, &[], &[]),
-        ]);
+        let files = files(&[grant("/data", Access::Write, &[], &[]), grant("/data/fixed", Access::Read, &[], &[])]);
         assert_eq!(files.access(&path("/data/a")), Some(Access::Write));
         assert_eq!(files.access(&path("/data/fixed/a")), Some(Access::Read));
         assert_eq!(files.access(&path("/other")), None);
@@ -333,10 +304,7 @@ mod tests {
         let files = files(&[grant("/data", Access::Read, &[], &["**/.git"])]);
         assert_eq!(files.access(&path("/data/x/.git/config")), None);
         assert!(!files.may_hold(&path("/data/x/.git")));
-        assert_eq!(
-            files.access(&path("/data/x/.gitignore")),
-            Some(Access::Read)
-        );
+        assert_eq!(files.access(&path("/data/x/.gitignore")), Some(Access::Read));
     }
 
     #[test]
@@ -347,10 +315,7 @@ mod tests {
             &["/data/public/q3.csv"],
             &[],
         )]));
-        assert_eq!(
-            narrowed.access(&path("/data/public/q3.csv")),
-            Some(Access::Write)
-        );
+        assert_eq!(narrowed.access(&path("/data/public/q3.csv")), Some(Access::Write));
         assert_eq!(narrowed.access(&path("/data/public/q4.csv")), None);
         assert_eq!(narrowed.access(&path("/data/public")), None);
         assert!(narrowed.may_hold(&path("/data/public")));

@@ -68,16 +68,11 @@ fn methods<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<String
     const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
     let names = BTreeSet::<String>::deserialize(deserializer)?;
     if names.is_empty() {
-        return Err(D::Error::custom(
-            "an empty list of methods grants nothing; leave the whole entry out",
-        ));
+        return Err(D::Error::custom("an empty list of methods grants nothing; leave the whole entry out"));
     }
     for name in &names {
         if !KNOWN.contains(&name.as_str()) {
-            return Err(D::Error::custom(format!(
-                "`{name}` is no method that can be granted: {}",
-                KNOWN.join(", ")
-            )));
+            return Err(D::Error::custom(format!("`{name}` is no method that can be granted: {}", KNOWN.join(", "))));
         }
     }
     Ok(names)
@@ -109,44 +104,16 @@ pub struct LimitEntries {
 
 impl From<LimitEntries> for Limits {
     fn from(entries: LimitEntries) -> Self {
-        let LimitEntries {
-            wall,
-            cpu,
-            memory,
-            output,
-            log,
-            files,
-            entries,
-            written,
-            requests,
-            network,
-        } = entries;
-        Self {
-            wall,
-            cpu,
-            memory,
-            output,
-            log,
-            files,
-            entries,
-            written,
-            requests,
-            network,
-        }
+        let LimitEntries { wall, cpu, memory, output, log, files, entries, written, requests, network } = entries;
+        Self { wall, cpu, memory, output, log, files, entries, written, requests, network }
     }
 }
 
 fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let text = String::deserialize(deserializer)?;
     match humantime::parse_duration(&text) {
-        Ok(time)
-            if time >= Duration::from_millis(1) && time <= Duration::from_secs(24 * 60 * 60) =>
-        {
-            Ok(Some(time))
-        }
-        _ => Err(D::Error::custom(
-            "a time such as `500ms`, `5s` or `2m`, from 1ms to 24h",
-        )),
+        Ok(time) if time >= Duration::from_millis(1) && time <= Duration::from_secs(24 * 60 * 60) => Ok(Some(time)),
+        _ => Err(D::Error::custom("a time such as `500ms`, `5s` or `2m`, from 1ms to 24h")),
     }
 }
 
@@ -160,9 +127,7 @@ pub fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D
     // A bare number says nothing of its unit.
     match text.parse::<bytesize::ByteSize>() {
         Ok(size) if text.ends_with('B') && size.as_u64() > 0 => Ok(Some(size.as_u64())),
-        _ => Err(D::Error::custom(
-            "a size such as `64KiB`, `32MiB` or `1GiB`",
-        )),
+        _ => Err(D::Error::custom("a size such as `64KiB`, `32MiB` or `1GiB`")),
     }
 }
 
@@ -173,9 +138,7 @@ pub struct Unenforced;
 
 impl<'de> Deserialize<'de> for Unenforced {
     fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
-        Err(D::Error::custom(
-            "this version cannot enforce this key, so it does not accept it; remove it",
-        ))
+        Err(D::Error::custom("this version cannot enforce this key, so it does not accept it; remove it"))
     }
 }
 
@@ -216,12 +179,7 @@ impl Needs {
         Ok(Authority {
             files: file_axis(&self.files, |_| None)?,
             http: http_axis(&self.http, true),
-            environment: Environment::These(
-                self.environment
-                    .iter()
-                    .map(|name| (name.clone(), None))
-                    .collect(),
-            ),
+            environment: Environment::These(self.environment.iter().map(|name| (name.clone(), None)).collect()),
             clock: self.clock,
             random: self.random,
             limits: self.limits.into(),
@@ -249,10 +207,7 @@ impl Needs {
 /// # Errors
 ///
 /// One guest path twice.
-pub fn file_axis(
-    entries: &[FileEntry],
-    host: impl Fn(&FileEntry) -> Option<PathBuf>,
-) -> Result<Files, String> {
+pub fn file_axis(entries: &[FileEntry], host: impl Fn(&FileEntry) -> Option<PathBuf>) -> Result<Files, String> {
     let mut grants: BTreeMap<GuestPath, FileGrant> = BTreeMap::new();
     for entry in entries {
         let grant = FileGrant {

@@ -27,29 +27,18 @@ impl HttpGrant {
     }
 
     fn allows(&self, method: &str, url: &NormalUrl) -> bool {
-        self.methods
-            .as_ref()
-            .is_none_or(|methods| methods.contains(method))
-            && self.url.matches(url)
+        self.methods.as_ref().is_none_or(|methods| methods.contains(method)) && self.url.matches(url)
     }
 }
 
 impl fmt::Display for HttpGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.methods {
-            Some(methods) => write!(
-                f,
-                "{} ",
-                methods.iter().cloned().collect::<Vec<_>>().join(" ")
-            )?,
+            Some(methods) => write!(f, "{} ", methods.iter().cloned().collect::<Vec<_>>().join(" "))?,
             None => f.write_str("any method ")?,
         }
         write!(f, "{}", self.url)?;
-        if self.private {
-            f.write_str(" (private)")
-        } else {
-            Ok(())
-        }
+        if self.private { f.write_str(" (private)") } else { Ok(()) }
     }
 }
 
@@ -62,9 +51,7 @@ pub struct HttpLayer {
 impl HttpLayer {
     /// A layer of grants.
     pub fn new(grants: impl IntoIterator<Item = HttpGrant>) -> Self {
-        Self {
-            grants: grants.into_iter().collect(),
-        }
+        Self { grants: grants.into_iter().collect() }
     }
 }
 
@@ -89,17 +76,11 @@ impl Layers<HttpLayer> {
     pub fn allows(&self, method: &str, url: &NormalUrl) -> Option<Allowed> {
         let mut private = true;
         for layer in self.iter() {
-            let mut fitting = layer
-                .grants
-                .iter()
-                .filter(|grant| grant.allows(method, url))
-                .peekable();
+            let mut fitting = layer.grants.iter().filter(|grant| grant.allows(method, url)).peekable();
             fitting.peek()?;
             private &= fitting.any(|grant| grant.private);
         }
-        Some(Allowed {
-            private: private && !self.is_everything(),
-        })
+        Some(Allowed { private: private && !self.is_everything() })
     }
 
     /// For people: one line a grant. Where a layer names exact URLs, these are all that a call gets.
@@ -107,9 +88,7 @@ impl Layers<HttpLayer> {
         if self.is_everything() {
             return vec!["any request".to_owned()];
         }
-        self.iter()
-            .flat_map(|layer| layer.grants.iter().map(ToString::to_string))
-            .collect()
+        self.iter().flat_map(|layer| layer.grants.iter().map(ToString::to_string)).collect()
     }
 
     /// As data, for digests and `--json`.
@@ -142,29 +121,19 @@ mod tests {
 
     #[test]
     fn narrowing_to_one_url_keeps_methods_and_privacy() {
-        let configured = Http::of(HttpLayer::new([grant(
-            "http://127.0.0.1:9/*",
-            Some(&["GET"]),
-            true,
-        )]));
+        let configured = Http::of(HttpLayer::new([grant("http://127.0.0.1:9/*", Some(&["GET"]), true)]));
         let narrowing = Http::of(HttpLayer::new([grant("http://127.0.0.1:9/a", None, true)]));
         let both = configured.meet(&narrowing);
         let a = "http://127.0.0.1:9/a".parse().unwrap();
         assert_eq!(both.allows("GET", &a), Some(Allowed { private: true }));
         assert_eq!(both.allows("POST", &a), None);
-        assert_eq!(
-            both.allows("GET", &"http://127.0.0.1:9/b".parse().unwrap()),
-            None
-        );
+        assert_eq!(both.allows("GET", &"http://127.0.0.1:9/b".parse().unwrap()), None);
     }
 
     #[test]
     fn no_constraint_never_means_private() {
         let url = "http://127.0.0.1/".parse().unwrap();
-        assert_eq!(
-            Http::everything().allows("GET", &url),
-            Some(Allowed { private: false })
-        );
+        assert_eq!(Http::everything().allows("GET", &url), Some(Allowed { private: false }));
         assert_eq!(Http::nothing().allows("GET", &url), None);
     }
 }

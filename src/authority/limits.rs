@@ -79,8 +79,7 @@ impl Limits {
 
     /// Name and value of each limit that is set, for people.
     pub fn named(&self) -> Vec<(&'static str, String)> {
-        let time =
-            |value: Option<Duration>| value.map(|d| humantime::format_duration(d).to_string());
+        let time = |value: Option<Duration>| value.map(|d| humantime::format_duration(d).to_string());
         let bytes = |value: Option<u64>| value.map(format_bytes);
         let count = |value: Option<u64>| value.map(|n| n.to_string());
         [
@@ -102,11 +101,7 @@ impl Limits {
 
     /// As data: an object of texts as the configuration writes them.
     pub fn to_json(&self) -> Json {
-        self.named()
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), json!(value)))
-            .collect::<Map<_, _>>()
-            .into()
+        self.named().into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect::<Map<_, _>>().into()
     }
 }
 

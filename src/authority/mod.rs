@@ -78,10 +78,7 @@ impl Authority {
 
     /// Below [`Authority::none`]: denies every call, a pure one too.
     pub fn deny_all() -> Self {
-        Self {
-            denies_all: true,
-            ..Self::none()
-        }
+        Self { denies_all: true, ..Self::none() }
     }
 
     /// Whether every call is denied.
@@ -156,32 +153,12 @@ mod tests {
     use super::url_pattern::NormalUrl;
     use super::*;
 
-    const PATHS: [&str; 8] = [
-        "/",
-        "/data",
-        "/data/a.csv",
-        "/data/b.txt",
-        "/data/sub",
-        "/data/sub/a.csv",
-        "/data/sub/.env",
-        "/other/a.csv",
-    ];
-    const GLOBS: [&str; 7] = [
-        "/data/**",
-        "/data/*",
-        "/data/**/*.csv",
-        "**/.env",
-        "/data/a.csv",
-        "/data/sub/**",
-        "/**/a*",
-    ];
-    const URLS: [&str; 5] = [
-        "http://a.test/",
-        "http://a.test/v1/x",
-        "https://a.test/v1/x",
-        "http://b.a.test/",
-        "http://a.test:81/v1/",
-    ];
+    const PATHS: [&str; 8] =
+        ["/", "/data", "/data/a.csv", "/data/b.txt", "/data/sub", "/data/sub/a.csv", "/data/sub/.env", "/other/a.csv"];
+    const GLOBS: [&str; 7] =
+        ["/data/**", "/data/*", "/data/**/*.csv", "**/.env", "/data/a.csv", "/data/sub/**", "/**/a*"];
+    const URLS: [&str; 5] =
+        ["http://a.test/", "http://a.test/v1/x", "https://a.test/v1/x", "http://b.a.test/", "http://a.test:81/v1/"];
     const URL_GLOBS: [&str; 6] = [
         "http://a.test/*",
         "http://a.test/v1/*",
@@ -194,23 +171,18 @@ mod tests {
     fn grant() -> impl Strategy<Value = FileGrant> {
         let globs = || proptest::collection::btree_set(proptest::sample::select(&GLOBS[..]), 0..3);
         let access = proptest::sample::select(vec![Access::Read, Access::Create, Access::Write]);
-        (
-            proptest::sample::select(vec!["/", "/data", "/data/sub"]),
-            access,
-            globs(),
-            globs(),
-        )
-            .prop_map(|(guest, access, only, except)| FileGrant {
+        (proptest::sample::select(vec!["/", "/data", "/data/sub"]), access, globs(), globs()).prop_map(
+            |(guest, access, only, except)| FileGrant {
                 only: only.iter().map(|g| g.parse().unwrap()).collect(),
                 except: except.iter().map(|g| g.parse().unwrap()).collect(),
                 ..FileGrant::new(guest.parse().unwrap(), access)
-            })
+            },
+        )
     }
 
     fn files() -> impl Strategy<Value = Files> {
         let layer = proptest::collection::vec(grant(), 0..3).prop_map(|grants| {
-            let by_guest: BTreeMap<_, _> =
-                grants.into_iter().map(|g| (g.guest.clone(), g)).collect();
+            let by_guest: BTreeMap<_, _> = grants.into_iter().map(|g| (g.guest.clone(), g)).collect();
             Files::of(FileLayer::new(by_guest.into_values()))
         });
         prop_oneof![1 => Just(Files::everything()), 4 => layer]
@@ -221,26 +193,14 @@ mod tests {
             proptest::sample::select(vec!["GET".to_owned(), "POST".to_owned()]),
             1..3,
         ));
-        let grant = (
-            proptest::sample::select(&URL_GLOBS[..]),
-            methods,
-            any::<bool>(),
-        )
-            .prop_map(|(url, methods, private)| HttpGrant {
-                url: url.parse().unwrap(),
-                methods,
-                private,
-            });
-        let layer =
-            proptest::collection::vec(grant, 0..3).prop_map(|g| Http::of(HttpLayer::new(g)));
+        let grant = (proptest::sample::select(&URL_GLOBS[..]), methods, any::<bool>())
+            .prop_map(|(url, methods, private)| HttpGrant { url: url.parse().unwrap(), methods, private });
+        let layer = proptest::collection::vec(grant, 0..3).prop_map(|g| Http::of(HttpLayer::new(g)));
         prop_oneof![1 => Just(Http::everything()), 4 => layer]
     }
 
     fn environment() -> impl Strategy<Value = Environment> {
-        let value = proptest::option::of(proptest::sample::select(vec![
-            "1".to_owned(),
-            "2".to_owned(),
-        ]));
+        let value = proptest::option::of(proptest::sample::select(vec!["1".to_owned(), "2".to_owned()]));
         let names = proptest::collection::btree_map(
             proptest::sample::select(vec!["A".to_owned(), "B".to_owned()]),
             value,
@@ -251,33 +211,22 @@ mod tests {
 
     fn authority() -> impl Strategy<Value = Authority> {
         let clock = proptest::sample::select(vec![Clock::Frozen, Clock::Coarse, Clock::Real]);
-        let limits = (proptest::option::of(1..5u64), proptest::option::of(1..5u64)).prop_map(
-            |(wall, memory)| Limits {
-                wall: wall.map(Duration::from_secs),
-                memory,
-                ..Limits::default()
+        let limits = (proptest::option::of(1..5u64), proptest::option::of(1..5u64)).prop_map(|(wall, memory)| Limits {
+            wall: wall.map(Duration::from_secs),
+            memory,
+            ..Limits::default()
+        });
+        (proptest::bool::weighted(0.1), files(), http(), environment(), clock, any::<bool>(), limits).prop_map(
+            |(denies_all, files, http, environment, clock, random, limits)| Authority {
+                denies_all,
+                files,
+                http,
+                environment,
+                clock,
+                random,
+                limits,
             },
-        );
-        (
-            proptest::bool::weighted(0.1),
-            files(),
-            http(),
-            environment(),
-            clock,
-            any::<bool>(),
-            limits,
         )
-            .prop_map(
-                |(denies_all, files, http, environment, clock, random, limits)| Authority {
-                    denies_all,
-                    files,
-                    http,
-                    environment,
-                    clock,
-                    random,
-                    limits,
-                },
-            )
     }
 
     proptest! {

@@ -73,8 +73,7 @@ impl GuestPath {
     pub fn is_within(&self, folder: &Self) -> bool {
         folder.0 == "/"
             || self.0 == folder.0
-            || (self.0.starts_with(&folder.0)
-                && self.0.as_bytes().get(folder.0.len()) == Some(&b'/'))
+            || (self.0.starts_with(&folder.0) && self.0.as_bytes().get(folder.0.len()) == Some(&b'/'))
     }
 }
 
@@ -123,12 +122,14 @@ enum Segment {
 impl Glob {
     /// The pattern that matches `path` alone, whatever characters it holds.
     pub fn exact(path: &GuestPath) -> Self {
-        Self {
-            segments: path
-                .segments()
-                .map(|segment| Segment::Pieces(vec![segment.to_owned()]))
-                .collect(),
-        }
+        Self { segments: path.segments().map(|segment| Segment::Pieces(vec![segment.to_owned()])).collect() }
+    }
+
+    /// The pattern that matches `path` and everything beneath it.
+    pub fn beneath(path: &GuestPath) -> Self {
+        let mut glob = Self::exact(path);
+        glob.segments.push(Segment::Deep);
+        glob
     }
 
     /// Parses a pattern, with each `{name}` taken from `value` as text that is never a pattern itself.
@@ -341,15 +342,10 @@ mod tests {
         for good in ["/", "/a", "/a/b.c", "/a b/ü", "/..a/...", "/a*b"] {
             assert_eq!(path(good).as_str(), good);
         }
-        for bad in [
-            "", "a", "a/b", "//", "/a/", "/a//b", "/a/./b", "/a/../b", "/..", "/a\0b",
-        ] {
+        for bad in ["", "a", "a/b", "//", "/a/", "/a//b", "/a/./b", "/a/../b", "/..", "/a\0b"] {
             assert!(bad.parse::<GuestPath>().is_err(), "{bad:?}");
         }
-        assert_eq!(
-            format!("/{}", "a".repeat(PATH_MAX)).parse::<GuestPath>(),
-            Err(PathError::TooLong)
-        );
+        assert_eq!(format!("/{}", "a".repeat(PATH_MAX)).parse::<GuestPath>(), Err(PathError::TooLong));
     }
 
     #[test]
@@ -392,9 +388,7 @@ mod tests {
 
     #[test]
     fn a_value_in_a_pattern_is_text() {
-        let made = Glob::with_values("/data/{name}.txt", |_| Some("*".to_owned()))
-            .unwrap()
-            .unwrap();
+        let made = Glob::with_values("/data/{name}.txt", |_| Some("*".to_owned())).unwrap().unwrap();
         assert!(made.matches(&path("/data/*.txt")));
         assert!(!made.matches(&path("/data/a.txt")));
     }

@@ -45,34 +45,17 @@ pub struct Only {
 impl Only {
     /// The narrowing for one call.
     pub fn of(&self, arguments: &Json) -> Authority {
-        let paths: BTreeSet<Glob> = self
-            .files
-            .iter()
-            .filter_map(|template| template.of(arguments))
-            .collect();
+        let paths: BTreeSet<Glob> = self.files.iter().filter_map(|template| template.of(arguments)).collect();
         let files = if paths.is_empty() {
             Files::nothing()
         } else {
-            let grant = FileGrant {
-                only: paths,
-                ..FileGrant::new(GuestPath::root(), Access::Write)
-            };
+            let grant = FileGrant { only: paths, ..FileGrant::new(GuestPath::root(), Access::Write) };
             Files::of(FileLayer::new([grant]))
         };
-        let urls = self
-            .http
-            .iter()
-            .filter_map(|template| template.of(arguments));
-        let http = Http::of(HttpLayer::new(urls.map(|url| HttpGrant {
-            url,
-            methods: None,
-            private: true,
-        })));
-        let names: BTreeMap<String, Option<String>> = self
-            .environment
-            .iter()
-            .map(|name| (name.clone(), None))
-            .collect();
+        let urls = self.http.iter().filter_map(|template| template.of(arguments));
+        let http = Http::of(HttpLayer::new(urls.map(|url| HttpGrant { url, methods: None, private: true })));
+        let names: BTreeMap<String, Option<String>> =
+            self.environment.iter().map(|name| (name.clone(), None)).collect();
         Authority {
             files,
             http,
@@ -86,19 +69,14 @@ impl Only {
 
     /// The argument paths that the templates read, to be checked against a tool's arguments.
     pub fn argument_paths(&self) -> Vec<&str> {
-        let files = self
-            .files
-            .iter()
-            .flat_map(|template| placeholders(&template.0));
-        let urls = self
-            .http
-            .iter()
-            .flat_map(|template| placeholders(&template.0));
+        let files = self.files.iter().flat_map(|template| placeholders(&template.0));
+        let urls = self.http.iter().flat_map(|template| placeholders(&template.0));
         files.chain(urls).collect()
     }
 }
 
-/// `{path}`, or a path pattern with placeholders that each take exactly one segment, or a part of one.
+/// `{path}`: the one path that the argument names. `{path}/**`: that path and everything beneath it, for a folder. Or a path
+/// pattern with placeholders that each take exactly one segment, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathTemplate(String);
 
@@ -108,11 +86,11 @@ impl PathTemplate {
             let path: GuestPath = text_at(arguments, name)?.parse().ok()?;
             return Some(Glob::exact(&path));
         }
-        let value = |name: &str| {
-            text_at(arguments, name)
-                .filter(|text| is_segment(text))
-                .map(str::to_owned)
-        };
+        if let Some(name) = self.0.strip_suffix("/**").and_then(whole) {
+            let path: GuestPath = text_at(arguments, name)?.parse().ok()?;
+            return Some(Glob::beneath(&path));
+        }
+        let value = |name: &str| text_at(arguments, name).filter(|text| is_segment(text)).map(str::to_owned);
         Glob::with_values(&self.0, value).ok().flatten()
     }
 }
@@ -124,7 +102,7 @@ impl FromStr for PathTemplate {
         if !placeholders(text).iter().all(|name| is_argument_path(name)) {
             return Err(PathError::Placeholder);
         }
-        if whole(text).is_none() {
+        if whole(text.strip_suffix("/**").unwrap_or(text)).is_none() {
             Glob::with_values(text, |_| Some("x".to_owned()))?;
             if !text.starts_with('/') && !text.starts_with("**") {
                 return Err(PathError::Relative);
@@ -144,9 +122,7 @@ impl UrlTemplate {
             let url: NormalUrl = text_at(arguments, name)?.parse().ok()?;
             return Some(UrlPattern::exact(&url));
         }
-        let filled = fill(&self.0, |name| {
-            text_at(arguments, name).filter(|text| is_url_segment(text))
-        })?;
+        let filled = fill(&self.0, |name| text_at(arguments, name).filter(|text| is_url_segment(text)))?;
         filled.parse().ok()
     }
 }
@@ -159,16 +135,11 @@ impl FromStr for UrlTemplate {
             return Err(UrlError::Placeholder);
         }
         if whole(text).is_none() {
-            let authority = text
-                .split_once("://")
-                .and_then(|(_, rest)| rest.split('/').next())
-                .unwrap_or(text);
+            let authority = text.split_once("://").and_then(|(_, rest)| rest.split('/').next()).unwrap_or(text);
             if authority.contains('{') {
                 return Err(UrlError::Placeholder);
             }
-            fill(text, |_| Some("x"))
-                .ok_or(UrlError::Placeholder)?
-                .parse::<UrlPattern>()?;
+            fill(text, |_| Some("x")).ok_or(UrlError::Placeholder)?.parse::<UrlPattern>()?;
         }
         Ok(Self(text.to_owned()))
     }
@@ -190,34 +161,22 @@ impl fmt::Display for UrlTemplate {
 
 /// A placeholder that is the whole template.
 fn whole(text: &str) -> Option<&str> {
-    text.strip_prefix('{')
-        .and_then(|rest| rest.strip_suffix('}'))
-        .filter(|name| !name.contains(['{', '}']))
+    text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).filter(|name| !name.contains(['{', '}']))
 }
 
 fn placeholders(text: &str) -> Vec<&str> {
-    text.split('{')
-        .skip(1)
-        .map(|rest| rest.split('}').next().unwrap_or(rest))
-        .collect()
+    text.split('{').skip(1).map(|rest| rest.split('}').next().unwrap_or(rest)).collect()
 }
 
 fn is_argument_path(name: &str) -> bool {
-    let is_name = |part: &str| {
-        !part.is_empty()
-            && part
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-    };
+    let is_name =
+        |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
     name.split('.').all(is_name)
 }
 
 /// A value that stands for itself in a URL's path: unreserved characters of RFC 3986 only, and no dot segment.
 fn is_url_segment(text: &str) -> bool {
-    is_segment(text)
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~'))
+    is_segment(text) && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~'))
 }
 
 fn fill<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) -> Option<String> {
@@ -237,9 +196,7 @@ fn fill<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) -> Option<Strin
 }
 
 fn text_at<'a>(arguments: &'a Json, path: &str) -> Option<&'a str> {
-    path.split('.')
-        .try_fold(arguments, |at, name| at.as_object()?.get(name))?
-        .as_str()
+    path.split('.').try_fold(arguments, |at, name| at.as_object()?.get(name))?.as_str()
 }
 
 #[cfg(test)]
@@ -267,6 +224,19 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_is_granted_with_what_it_holds_only_where_the_template_says_so() {
+        let narrowed = only(r#"files = ["{path}/**"]"#).of(&json!({ "path": "/data/public" }));
+        for yes in ["/data/public", "/data/public/a", "/data/public/sub/b"] {
+            assert!(reads(&narrowed, yes), "{yes}");
+        }
+        for no in ["/data", "/data/publicity", "/data/private/a"] {
+            assert!(!reads(&narrowed, no), "{no}");
+        }
+        let template = only(r#"files = ["{path}/**"]"#);
+        assert!(template.of(&json!({ "path": "/data/.." })).files.is_nothing());
+    }
+
+    #[test]
     fn a_value_that_is_absent_or_not_normal_gives_nothing() {
         let template = only(r#"files = ["{path}"]"#);
         for arguments in [
@@ -285,26 +255,10 @@ mod tests {
             assert!(template.of(&arguments).files.is_nothing(), "{arguments}");
         }
         let template = only(r#"http = ["{request.url}"]"#);
-        for url in [
-            "https://a.test/../x",
-            "HTTPS://a.test/",
-            "https://u@a.test/",
-            "https://a.test/%2e%2e/x",
-        ] {
-            assert!(
-                template
-                    .of(&json!({ "request": { "url": url } }))
-                    .http
-                    .is_nothing(),
-                "{url}"
-            );
+        for url in ["https://a.test/../x", "HTTPS://a.test/", "https://u@a.test/", "https://a.test/%2e%2e/x"] {
+            assert!(template.of(&json!({ "request": { "url": url } })).http.is_nothing(), "{url}");
         }
-        assert!(
-            !template
-                .of(&json!({ "request": { "url": "https://a.test/x" } }))
-                .http
-                .is_nothing()
-        );
+        assert!(!template.of(&json!({ "request": { "url": "https://a.test/x" } })).http.is_nothing());
     }
 
     #[test]
@@ -317,30 +271,15 @@ mod tests {
     #[test]
     fn a_placeholder_in_a_pattern_takes_exactly_one_segment() {
         let template = only(r#"files = ["/data/{name}/*.txt"]"#);
-        assert!(reads(
-            &template.of(&json!({ "name": "x" })),
-            "/data/x/a.txt"
-        ));
+        assert!(reads(&template.of(&json!({ "name": "x" })), "/data/x/a.txt"));
         for name in ["..", ".", "", "a/b", "a/../b"] {
-            assert!(
-                template.of(&json!({ "name": name })).files.is_nothing(),
-                "{name}"
-            );
+            assert!(template.of(&json!({ "name": name })).files.is_nothing(), "{name}");
         }
         let template = only(r#"http = ["https://a.test/repos/{owner}/*"]"#);
         let url = "https://a.test/repos/me/x".parse().unwrap();
-        assert!(
-            template
-                .of(&json!({ "owner": "me" }))
-                .http
-                .allows("GET", &url)
-                .is_some()
-        );
+        assert!(template.of(&json!({ "owner": "me" })).http.allows("GET", &url).is_some());
         for owner in ["..", "a/b", "a%2fb", "*", "a?b", ""] {
-            assert!(
-                template.of(&json!({ "owner": owner })).http.is_nothing(),
-                "{owner}"
-            );
+            assert!(template.of(&json!({ "owner": owner })).http.is_nothing(), "{owner}");
         }
     }
 

@@ -95,11 +95,7 @@ impl NormalUrl {
 
     /// `host`, with the port where it is not the scheme's own.
     pub fn authority(&self) -> String {
-        if self.port == self.scheme.default_port() {
-            self.host.clone()
-        } else {
-            format!("{}:{}", self.host, self.port)
-        }
+        if self.port == self.scheme.default_port() { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
     }
 }
 
@@ -113,10 +109,7 @@ impl FromStr for NormalUrl {
             "https" => Scheme::Https,
             _ => return Err(UrlError::Scheme),
         };
-        if !url.username().is_empty()
-            || url.password().is_some()
-            || text.contains('@') && has_user_info(text)
-        {
+        if !url.username().is_empty() || url.password().is_some() || text.contains('@') && has_user_info(text) {
             return Err(UrlError::UserInfo);
         }
         if url.as_str() != text || url.fragment().is_some() {
@@ -124,12 +117,8 @@ impl FromStr for NormalUrl {
         }
         let path = url.path();
         let encoded = path.to_ascii_lowercase();
-        if ["%2f", "%5c", "%2e"]
-            .iter()
-            .any(|bad| encoded.contains(bad))
-            || path
-                .split('/')
-                .any(|segment| segment == "." || segment == "..")
+        if ["%2f", "%5c", "%2e"].iter().any(|bad| encoded.contains(bad))
+            || path.split('/').any(|segment| segment == "." || segment == "..")
         {
             return Err(UrlError::NotNormal);
         }
@@ -144,21 +133,14 @@ impl FromStr for NormalUrl {
             target.push('?');
             target.push_str(query);
         }
-        Ok(Self {
-            scheme,
-            host,
-            port: url.port().unwrap_or(scheme.default_port()),
-            target,
-        })
+        Ok(Self { scheme, host, port: url.port().unwrap_or(scheme.default_port()), target })
     }
 }
 
 /// An `@` before the path: the parser drops an empty user name, which would then look normal.
 fn has_user_info(text: &str) -> bool {
     let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
-    rest.split(['/', '?', '#'])
-        .next()
-        .is_some_and(|authority| authority.contains('@'))
+    rest.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@'))
 }
 
 impl fmt::Display for NormalUrl {
@@ -208,11 +190,7 @@ impl UrlPattern {
                 .and_then(|sub| sub.strip_suffix('.'))
                 .is_some_and(|sub| !sub.is_empty()),
         };
-        let target = if self.prefix {
-            url.target.starts_with(&self.target)
-        } else {
-            url.target == self.target
-        };
+        let target = if self.prefix { url.target.starts_with(&self.target) } else { url.target == self.target };
         host && target && self.scheme == url.scheme && self.port == url.port
     }
 }
@@ -244,23 +222,12 @@ impl FromStr for UrlPattern {
             return Err(UrlError::Fragment);
         }
         let url: NormalUrl = format!("{scheme}://{}{path}", &authority[..end]).parse()?;
-        let is_domain =
-            !url.host.starts_with('[') && url.host.parse::<std::net::Ipv4Addr>().is_err();
+        let is_domain = !url.host.starts_with('[') && url.host.parse::<std::net::Ipv4Addr>().is_err();
         if below && !is_domain {
             return Err(UrlError::HostStar);
         }
-        let host = if below {
-            HostPattern::Below(url.host)
-        } else {
-            HostPattern::Exact(url.host)
-        };
-        Ok(Self {
-            scheme: url.scheme,
-            host,
-            port: url.port,
-            target: url.target,
-            prefix,
-        })
+        let host = if below { HostPattern::Below(url.host) } else { HostPattern::Exact(url.host) };
+        Ok(Self { scheme: url.scheme, host, port: url.port, target: url.target, prefix })
     }
 }
 
@@ -288,12 +255,7 @@ mod tests {
 
     #[test]
     fn only_normal_urls_are_urls() {
-        for good in [
-            "https://a.example/",
-            "http://127.0.0.1:9000/x?q=1",
-            "http://[::1]/",
-            "https://a.example/a/b;c",
-        ] {
+        for good in ["https://a.example/", "http://127.0.0.1:9000/x?q=1", "http://[::1]/", "https://a.example/a/b;c"] {
             assert_eq!(url(good).to_string(), good);
         }
         for bad in [
@@ -348,11 +310,7 @@ mod tests {
         let pattern: UrlPattern = "https://*.granted.test/*".parse().unwrap();
         assert!(pattern.matches(&url("https://a.granted.test/")));
         assert!(pattern.matches(&url("https://a.b.granted.test/")));
-        for no in [
-            "https://granted.test/",
-            "https://xgranted.test/",
-            "https://granted.evil.test/",
-        ] {
+        for no in ["https://granted.test/", "https://xgranted.test/", "https://granted.evil.test/"] {
             assert!(!pattern.matches(&url(no)), "{no}");
         }
     }

@@ -30,9 +30,7 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     let config = file.parse()?;
     let mut lock = file.lock()?;
     if args.source.to_string_lossy().contains("://") {
-        return Err(CliError::input(
-            "packages are added from .wasm files in this version",
-        ));
+        return Err(CliError::input("packages are added from .wasm files in this version"));
     }
     let package = read(&args.source)?;
     let name = match &args.name {
@@ -40,20 +38,14 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
         None => default_name(&package)?,
     };
     if config.tools.contains_key(&name) {
-        return Err(
-            CliError::input(format!("a package named `{name}` is there already")).hint(format!(
-                "`portcullis update {name}` pins it anew; `--as` gives another name"
-            )),
-        );
+        return Err(CliError::input(format!("a package named `{name}` is there already"))
+            .hint(format!("`portcullis update {name}` pins it anew; `--as` gives another name")));
     }
     if !context.json {
         note(&portrait::human(&package));
     }
     if let Some(why) = unusable(&package, None) {
-        return Err(CliError::input(format!(
-            "`{}` cannot be added: {why}",
-            args.source.display()
-        )));
+        return Err(CliError::input(format!("`{}` cannot be added: {why}", args.source.display())));
     }
     compile(context, &package).await?;
 
@@ -63,32 +55,19 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     store(context, &file, &text, &lock)?;
     portrait::keep(context, &file, &package)?;
 
-    let first = package
-        .component
-        .functions
-        .first()
-        .map(|function| function.name.as_str())
-        .unwrap_or_default();
-    let mut human = format!(
-        "Added [tools.{name}] to {}, pinned to sha256 {}.\n",
-        file.path.display(),
-        package.digest.short()
-    );
-    let wanted = package
-        .component
-        .needs
-        .as_ref()
-        .and_then(|record| record.get("needs"));
+    let first = package.component.functions.first().map(|function| function.name.as_str()).unwrap_or_default();
+    let mut human =
+        format!("Added [tools.{name}] to {}, pinned to sha256 {}.\n", file.path.display(), package.digest.short());
+    let wanted = package.component.needs.as_ref().and_then(|record| record.get("needs"));
     let grants = wanted.map(edit::grants).unwrap_or_default();
     if !grants.is_empty() {
-        human.push_str("It is granted nothing yet. To grant what it says it needs, write under it, as narrow as you can:\n");
+        human.push_str(
+            "It is granted nothing yet. To grant what it says it needs, write under it, as narrow as you can:\n",
+        );
         human.extend(grants.iter().map(|line| format!("  {line}\n")));
     }
     human.push_str(&format!("Next: `portcullis explain {name}/{first}`"));
-    Ok(Reply::new(
-        json!({ "name": name, "package": portrait::json(&package) }),
-        human,
-    ))
+    Ok(Reply::new(json!({ "name": name, "package": portrait::json(&package) }), human))
 }
 
 /// Reads a component, with a spinner where it is large.
@@ -104,64 +83,36 @@ pub async fn compile(context: &Context, package: &Package) -> Result<(), CliErro
     let sandbox = Sandbox::new(1, places.key()?, Some(&places.code())).map_err(CliError::fault)?;
     let _spinner = Spinner::start(format!("compiling {}", package.path.display()));
     let (path, digest) = (package.path.clone(), package.digest);
-    let compiled = sandbox
-        .program(digest, &package.component, move || {
-            Package::bytes(&path, digest)
-        })
-        .await;
-    compiled.map(|_| ()).map_err(|error| {
-        CliError::input(format!(
-            "`{}` cannot be a package: {error}",
-            package.path.display()
-        ))
-    })
+    let compiled = sandbox.program(digest, &package.component, move || Package::bytes(&path, digest)).await;
+    compiled
+        .map(|_| ())
+        .map_err(|error| CliError::input(format!("`{}` cannot be a package: {error}", package.path.display())))
 }
 
 /// Writes lock and configuration, and keeps the trust that the configuration had.
-pub fn store(
-    context: &Context,
-    file: &ConfigFile,
-    text: &str,
-    lock: &Lock,
-) -> Result<(), CliError> {
+pub fn store(context: &Context, file: &ConfigFile, text: &str, lock: &Lock) -> Result<(), CliError> {
     let lock_text = lock.render();
     let failed = |path: &Path, error: std::io::Error| {
         CliError::input(format!("`{}` cannot be written: {error}", path.display()))
     };
-    private::replace_shared(&file.lock_path(), lock_text.as_bytes())
-        .map_err(|e| failed(&file.lock_path(), e))?;
+    private::replace_shared(&file.lock_path(), lock_text.as_bytes()).map_err(|e| failed(&file.lock_path(), e))?;
     if text != file.text {
         private::replace_shared(&file.path, text.as_bytes()).map_err(|e| failed(&file.path, e))?;
     }
-    context.keep_trust(&ConfigFile {
-        path: file.path.clone(),
-        text: text.to_owned(),
-        lock_text,
-    })
+    context.keep_trust(&ConfigFile { path: file.path.clone(), text: text.to_owned(), lock_text })
 }
 
 /// Relative to the configuration where the file lies beside or beneath it, so that the folder can move.
 fn source_text(file: &ConfigFile, path: &Path) -> String {
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let relative = file
-        .path
-        .parent()
-        .and_then(|folder| real.strip_prefix(folder).ok());
+    let relative = file.path.parent().and_then(|folder| real.strip_prefix(folder).ok());
     relative.unwrap_or(&real).to_string_lossy().into_owned()
 }
 
 fn default_name(package: &Package) -> Result<PackageName, CliError> {
-    let stem = package
-        .path
-        .file_stem()
-        .map(|stem| stem.to_string_lossy().into_owned());
+    let stem = package.path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let candidates = [package.info.name.clone(), stem];
-    candidates
-        .into_iter()
-        .flatten()
-        .find_map(|name| name.parse().ok())
-        .ok_or_else(|| {
-            CliError::input("neither the package nor its file has a usable name")
-                .hint("give one with `--as NAME`")
-        })
+    candidates.into_iter().flatten().find_map(|name| name.parse().ok()).ok_or_else(|| {
+        CliError::input("neither the package nor its file has a usable name").hint("give one with `--as NAME`")
+    })
 }

@@ -65,9 +65,7 @@ fn compile(args: &Args) -> Result<Reply, CliError> {
             .hint("its Cargo.toml needs\n[lib]\ncrate-type = [\"cdylib\"]"));
     }
     if args.out.is_some() && artifacts.len() > 1 {
-        return Err(CliError::input(
-            "`--out` names one file, and this project makes several components",
-        ));
+        return Err(CliError::input("`--out` names one file, and this project makes several components"));
     }
     let mut human = String::new();
     let mut results = Vec::new();
@@ -79,30 +77,18 @@ fn compile(args: &Args) -> Result<Reply, CliError> {
         human.push_str(&text);
         results.push(json);
     }
-    let result = if results.len() == 1 {
-        results.remove(0)
-    } else {
-        Json::Array(results)
-    };
+    let result = if results.len() == 1 { results.remove(0) } else { Json::Array(results) };
     Ok(Reply::new(result, human))
 }
 
 /// `target/portcullis/NAME.wasm` beside cargo's own `target/wasm32-wasip2/release/NAME.wasm`.
 fn default_out(artifact: &Artifact) -> PathBuf {
-    let target = artifact
-        .path
-        .ancestors()
-        .nth(3)
-        .unwrap_or(Path::new("target"));
-    target
-        .join("portcullis")
-        .join(format!("{}.wasm", artifact.name))
+    let target = artifact.path.ancestors().nth(3).unwrap_or(Path::new("target"));
+    target.join("portcullis").join(format!("{}.wasm", artifact.name))
 }
 
 fn write(out: &Path, bytes: &[u8]) -> Result<(), CliError> {
-    let failed = |error: std::io::Error| {
-        CliError::input(format!("`{}` cannot be written: {error}", out.display()))
-    };
+    let failed = |error: std::io::Error| CliError::input(format!("`{}` cannot be written: {error}", out.display()));
     if let Some(folder) = out.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }
@@ -113,17 +99,10 @@ fn write(out: &Path, bytes: &[u8]) -> Result<(), CliError> {
 fn finished(out: &Path) -> Result<(String, Json), CliError> {
     let package = add::read(out)?;
     if let Some(why) = unusable(&package, None) {
-        return Err(CliError::input(format!(
-            "`{}` was built, and no host will take it: {why}",
-            out.display()
-        )));
+        return Err(CliError::input(format!("`{}` was built, and no host will take it: {why}", out.display())));
     }
     let mut human = portrait::human(&package);
-    human.push_str(&format!(
-        "\nBuilt {}\nNext: portcullis add {}\n",
-        out.display(),
-        out.display()
-    ));
+    human.push_str(&format!("\nBuilt {}\nNext: portcullis add {}\n", out.display(), out.display()));
     Ok((human, portrait::json(&package)))
 }
 
@@ -132,12 +111,9 @@ fn describe(args: &Args, wit: &Path, component: &Path) -> Result<Reply, CliError
     let before = add::read(component)?;
     let bytes = fs::read(component)?;
     let mut resolve = Resolve::default();
-    let (package, _) = resolve.push_path(wit).map_err(|error| {
-        CliError::input(format!(
-            "the WIT in `{}` cannot be read: {error:#}",
-            wit.display()
-        ))
-    })?;
+    let (package, _) = resolve
+        .push_path(wit)
+        .map_err(|error| CliError::input(format!("the WIT in `{}` cannot be read: {error:#}", wit.display())))?;
     let documentation = PackageMetadata::extract(&resolve, package)
         .encode()
         .map_err(|error| CliError::fault(format!("documentation cannot be encoded: {error:#}")))?;
@@ -147,35 +123,25 @@ fn describe(args: &Args, wit: &Path, component: &Path) -> Result<Reply, CliError
     let here = PathBuf::from("tool.toml");
     let tool = args.tool.clone().or_else(|| here.is_file().then_some(here));
     if let Some(tool) = &tool {
-        let names: Vec<&str> = before
-            .component
-            .functions
-            .iter()
-            .map(|function| function.name.as_str())
-            .collect();
+        let names: Vec<&str> = before.component.functions.iter().map(|function| function.name.as_str()).collect();
         let record = needs_record(tool, &names)?;
         described = docs::without_root_sections(&described, &[docs::NEEDS]).into_owned();
-        append(
-            &mut described,
-            docs::NEEDS,
-            format!("{record}\n").as_bytes(),
-        );
+        append(&mut described, docs::NEEDS, format!("{record}\n").as_bytes());
     }
     let out = args.out.as_deref().unwrap_or(component);
     write(out, &described)?;
     let (mut human, json) = finished(out)?;
     if tool.is_none() {
-        human.push_str("There is no tool.toml here, so it declares no needs, and nothing but a host's configuration bounds it.\n");
+        human.push_str(
+            "There is no tool.toml here, so it declares no needs, and nothing but a host's configuration bounds it.\n",
+        );
     }
     Ok(Reply::new(json, human))
 }
 
 fn append(component: &mut Vec<u8>, name: &str, data: &[u8]) {
     use wasm_encoder::ComponentSection as _;
-    let section = wasm_encoder::CustomSection {
-        name: Cow::Borrowed(name),
-        data: Cow::Borrowed(data),
-    };
+    let section = wasm_encoder::CustomSection { name: Cow::Borrowed(name), data: Cow::Borrowed(data) };
     section.append_to_component(component);
 }
 
@@ -192,14 +158,10 @@ struct ToolFile {
 
 /// The `portcullis:needs` record that `tool.toml` stands for.
 fn needs_record(path: &Path, functions: &[&str]) -> Result<Json, CliError> {
-    let text = fs::read_to_string(path).map_err(|error| {
-        CliError::input(format!("`{}` cannot be read: {error}", path.display()))
-    })?;
+    let text = fs::read_to_string(path)
+        .map_err(|error| CliError::input(format!("`{}` cannot be read: {error}", path.display())))?;
     let at = |offset: usize| {
-        let line = 1 + text.as_bytes()[..offset.min(text.len())]
-            .iter()
-            .filter(|byte| **byte == b'\n')
-            .count();
+        let line = 1 + text.as_bytes()[..offset.min(text.len())].iter().filter(|byte| **byte == b'\n').count();
         Some(format!("{}:{line}", path.display()))
     };
     let malformed = |error: toml::de::Error| CliError {
@@ -207,26 +169,16 @@ fn needs_record(path: &Path, functions: &[&str]) -> Result<Json, CliError> {
         ..CliError::input(error.message().trim().replace('\n', ", "))
     };
     let file: ToolFile = toml::from_str(&text).map_err(malformed)?;
-    if let Some(title) = file
-        .titles
-        .keys()
-        .find(|title| !functions.contains(&title.get_ref().as_str()))
-    {
-        let error = CliError::input(format!(
-            "a title is given to `{}`, which the component does not export",
-            title.get_ref()
-        ))
-        .hint(format!("it exports: {}", functions.join(", ")));
-        return Err(CliError {
-            place: at(title.span().start),
-            ..error
-        });
+    if let Some(title) = file.titles.keys().find(|title| !functions.contains(&title.get_ref().as_str())) {
+        let error =
+            CliError::input(format!("a title is given to `{}`, which the component does not export", title.get_ref()))
+                .hint(format!("it exports: {}", functions.join(", ")));
+        return Err(CliError { place: at(title.span().start), ..error });
     }
     if let Some(needs) = &file.needs {
-        needs.ceiling().map_err(|what| CliError {
-            place: Some(path.display().to_string()),
-            ..CliError::input(what)
-        })?;
+        needs
+            .ceiling()
+            .map_err(|what| CliError { place: Some(path.display().to_string()), ..CliError::input(what) })?;
     }
     let mut record: Json = toml::from_str(&text).map_err(malformed)?;
     record["version"] = json!(1);
@@ -244,9 +196,7 @@ fn watch(args: &Args) -> Result<Reply, CliError> {
     for place in &places {
         watcher
             .watch(place, notify::RecursiveMode::Recursive)
-            .map_err(|error| {
-                CliError::fault(format!("`{}` cannot be watched: {error}", place.display()))
-            })?;
+            .map_err(|error| CliError::fault(format!("`{}` cannot be watched: {error}", place.display())))?;
     }
     loop {
         match once(args) {
@@ -275,19 +225,9 @@ fn is_source(event: &notify::Event, folder: &Path, args: &Args) -> bool {
     }
     event.paths.iter().any(|path| {
         let inside = path.strip_prefix(folder).unwrap_or(path);
-        let first = inside
-            .components()
-            .next()
-            .map(|part| part.as_os_str().to_string_lossy().into_owned());
-        let generated = matches!(
-            first.as_deref(),
-            Some("target" | ".git" | "node_modules" | "Cargo.lock")
-        );
-        let written = args
-            .component
-            .as_ref()
-            .is_some_and(|component| path.ends_with(component))
-            && args.out.is_none();
+        let first = inside.components().next().map(|part| part.as_os_str().to_string_lossy().into_owned());
+        let generated = matches!(first.as_deref(), Some("target" | ".git" | "node_modules" | "Cargo.lock"));
+        let written = args.component.as_ref().is_some_and(|component| path.ends_with(component)) && args.out.is_none();
         !generated && !written
     })
 }

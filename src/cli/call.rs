@@ -32,18 +32,9 @@ pub struct Args {
 pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     let arguments = read_arguments(&args.args)?;
     let host = context.host()?;
-    let options = RunOptions {
-        routes: routes(&host),
-        ..RunOptions::default()
-    };
+    let options = RunOptions { routes: routes(&host), ..RunOptions::default() };
     let run = host.start(Principal::Local, options).await?;
-    if run
-        .explain(&args.tool, &arguments)
-        .evaluation
-        .verdict_word()
-        != "deny"
-        && !run.is_prepared(&args.tool)
-    {
+    if run.explain(&args.tool, &arguments).evaluation.verdict_word() != "deny" && !run.is_prepared(&args.tool) {
         let _spinner = Spinner::start(format!("compiling the package of {}", args.tool));
         // What does not compile is a denial with its reason, which the call itself says.
         let _ = run.prepare(&args.tool).await;
@@ -75,10 +66,7 @@ fn routes(host: &Host) -> Vec<Arc<dyn Route>> {
 pub fn read_arguments(text: &str) -> Result<Vec<u8>, CliError> {
     let read = |source: &mut dyn std::io::Read| {
         let mut bytes = Vec::new();
-        source
-            .take(ARGUMENTS_MAX as u64 + 1)
-            .read_to_end(&mut bytes)
-            .map(|_| bytes)
+        source.take(ARGUMENTS_MAX as u64 + 1).read_to_end(&mut bytes).map(|_| bytes)
     };
     if text == "-" {
         return Ok(read(&mut std::io::stdin().lock())?);
@@ -101,10 +89,7 @@ fn reply(context: &Context, args: &Args, outcome: Outcome) -> Reply {
                 Some(text) => text.to_owned(),
                 None => serde_json::to_string_pretty(value).unwrap_or_default(),
             });
-            Reply::new(
-                json!({ "value": output.value, "report": output.report }),
-                human.unwrap_or_default(),
-            )
+            Reply::new(json!({ "value": output.value, "report": output.report }), human.unwrap_or_default())
         }
         Outcome::Failed(failure) => {
             if args.verbose && !context.json {
@@ -112,88 +97,45 @@ fn reply(context: &Context, args: &Args, outcome: Outcome) -> Reply {
             }
             let refusals = &failure.report.refusals;
             let hint = (!refusals.is_empty()).then(|| {
-                let lines: Vec<String> = refusals
-                    .iter()
-                    .take(5)
-                    .map(|refusal| format!("- {refusal}"))
-                    .collect();
+                let lines: Vec<String> = refusals.iter().take(5).map(|refusal| format!("- {refusal}")).collect();
                 format!("this call had no handle for\n{}", lines.join("\n"))
             });
             let mut details = json!({ "report": failure.report });
             if let Some(value) = failure.value {
                 details["value"] = value;
             }
-            let problem = Problem {
-                code: failure.code,
-                message: failure.text,
-                hint,
-                details,
-            };
-            Reply {
-                problem: Some(problem),
-                ..Reply::silent()
-            }
+            let problem = Problem { code: failure.code, message: failure.text, hint, details };
+            Reply { problem: Some(problem), ..Reply::silent() }
         }
         Outcome::Blocked(blocked) => {
             let denial = blocked.denial;
             let details = json!({ "operation": blocked.operation.to_string() });
-            let problem = Problem {
-                code: denial.code,
-                message: denial.reason,
-                hint: denial.hint,
-                details,
-            };
-            Reply {
-                problem: Some(problem),
-                ..Reply::silent()
-            }
+            let problem = Problem { code: denial.code, message: denial.reason, hint: denial.hint, details };
+            Reply { problem: Some(problem), ..Reply::silent() }
         }
     }
 }
 
 /// What `--verbose` adds, on standard error.
 fn details(report: &Report) {
-    let mut text = format!(
-        "{}\n{}",
-        bold("This call had"),
-        bullets(&report.authority, "no handle: it could touch nothing")
-    );
-    let effects: Vec<String> = report
-        .effects
-        .iter()
-        .map(|effect| format!("{} {}", effect.kind, effect.target))
-        .collect();
-    text.push_str(&format!(
-        "{}\n{}",
-        bold("Its handles did"),
-        bullets(&effects, "nothing")
-    ));
+    let mut text =
+        format!("{}\n{}", bold("This call had"), bullets(&report.authority, "no handle: it could touch nothing"));
+    let effects: Vec<String> =
+        report.effects.iter().map(|effect| format!("{} {}", effect.kind, effect.target)).collect();
+    text.push_str(&format!("{}\n{}", bold("Its handles did"), bullets(&effects, "nothing")));
     if !report.refusals.is_empty() {
-        text.push_str(&format!(
-            "{}\n{}",
-            bold("Its handles refused"),
-            bullets(&report.refusals, "nothing")
-        ));
+        text.push_str(&format!("{}\n{}", bold("Its handles refused"), bullets(&report.refusals, "nothing")));
     }
-    for (name, captured) in [
-        ("standard output", &report.stdout),
-        ("standard error", &report.stderr),
-    ] {
+    for (name, captured) in [("standard output", &report.stdout), ("standard error", &report.stderr)] {
         if !captured.is_empty() {
             let clean = crate::descriptor::docs::clean_text(captured, 20_000);
-            text.push_str(&format!(
-                "{}\n{clean}\n",
-                bold(&format!("The guest's {name}"))
-            ));
+            text.push_str(&format!("{}\n{clean}\n", bold(&format!("The guest's {name}"))));
         }
     }
     if let Some(backtrace) = &report.backtrace {
         text.push_str(&format!("{}\n{backtrace}\n", bold("Backtrace")));
     }
-    text.push_str(&dim(&format!(
-        "operation {} · {:?} · cpu {:?}",
-        report.operation, report.elapsed, report.cpu
-    )));
+    text.push_str(&dim(&format!("operation {} · {:?} · cpu {:?}", report.operation, report.elapsed, report.cpu)));
     note(&text);
 }
 

@@ -20,11 +20,7 @@ pub struct Artifact {
 
 /// Builds the project in `folder` for [`TARGET`], and gives the components that it makes. Cargo's own messages go to
 /// standard error where `quiet` is false, and into the error otherwise.
-pub fn build(
-    folder: &Path,
-    target_folder: Option<&Path>,
-    quiet: bool,
-) -> Result<Vec<Artifact>, CliError> {
+pub fn build(folder: &Path, target_folder: Option<&Path>, quiet: bool) -> Result<Vec<Artifact>, CliError> {
     check_target(folder)?;
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(folder).args([
@@ -41,40 +37,21 @@ pub fn build(
         cargo.arg("--quiet");
     }
     // The lints of a surrounding build, such as that of a test run, are no business of the guest's.
-    cargo
-        .env_remove("RUSTFLAGS")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS");
-    let output = cargo
-        .stdin(Stdio::null())
-        .stderr(if quiet {
-            Stdio::piped()
-        } else {
-            Stdio::inherit()
-        })
-        .output()
-        .map_err(|error| {
-            CliError::input(format!("cargo cannot be started: {error}"))
-                .hint("install Rust: https://rustup.rs")
-        })?;
+    cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    let output =
+        cargo.stdin(Stdio::null()).stderr(if quiet { Stdio::piped() } else { Stdio::inherit() }).output().map_err(
+            |error| {
+                CliError::input(format!("cargo cannot be started: {error}")).hint("install Rust: https://rustup.rs")
+            },
+        )?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.trim();
-        let error = CliError {
-            exit: 2,
-            ..CliError::input(format!("cargo could not build {}", folder.display()))
-        };
-        return Err(if said.is_empty() {
-            error
-        } else {
-            error.hint(said)
-        });
+        let error = CliError { exit: 2, ..CliError::input(format!("cargo could not build {}", folder.display())) };
+        return Err(if said.is_empty() { error } else { error.hint(said) });
     }
     let messages = String::from_utf8_lossy(&output.stdout);
-    Ok(messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Json>(line).ok())
-        .filter_map(artifact)
-        .collect())
+    Ok(messages.lines().filter_map(|line| serde_json::from_str::<Json>(line).ok()).filter_map(artifact).collect())
 }
 
 fn artifact(message: Json) -> Option<Artifact> {
@@ -85,17 +62,10 @@ fn artifact(message: Json) -> Option<Artifact> {
     if !kinds.iter().any(|kind| kind == "cdylib") {
         return None;
     }
-    let path = message
-        .get("filenames")?
-        .as_array()?
-        .iter()
-        .filter_map(Json::as_str)
-        .find(|file| file.ends_with(".wasm"))?;
+    let path =
+        message.get("filenames")?.as_array()?.iter().filter_map(Json::as_str).find(|file| file.ends_with(".wasm"))?;
     let name = message.pointer("/target/name")?.as_str()?.replace('_', "-");
-    Some(Artifact {
-        name,
-        path: PathBuf::from(path),
-    })
+    Some(Artifact { name, path: PathBuf::from(path) })
 }
 
 /// One sentence now is better than a compiler's error later.
@@ -114,10 +84,8 @@ fn check_target(folder: &Path) -> Result<(), CliError> {
     if is_there {
         Ok(())
     } else {
-        Err(CliError::input(format!(
-            "the Rust target {TARGET}, which tools are built for, is not installed"
-        ))
-        .hint(format!("rustup target add {TARGET}")))
+        Err(CliError::input(format!("the Rust target {TARGET}, which tools are built for, is not installed"))
+            .hint(format!("rustup target add {TARGET}")))
     }
 }
 
@@ -132,7 +100,6 @@ pub fn checkout() -> Option<PathBuf> {
         .flatten()
         .flat_map(|path| path.ancestors().map(Path::to_owned).collect::<Vec<_>>())
         .find(|folder| {
-            folder.join("example-tools/Cargo.toml").is_file()
-                && folder.join("guest-sdk/Cargo.toml").is_file()
+            folder.join("example-tools/Cargo.toml").is_file() && folder.join("guest-sdk/Cargo.toml").is_file()
         })
 }

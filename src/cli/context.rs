@@ -26,9 +26,8 @@ pub enum Found {
 
 impl Context {
     pub fn places(&self) -> Result<Places, CliError> {
-        Places::of_user(self.state.as_deref()).map_err(|error| {
-            CliError::fault(format!("the state of this host cannot be used: {error}"))
-        })
+        Places::of_user(self.state.as_deref())
+            .map_err(|error| CliError::fault(format!("the state of this host cannot be used: {error}")))
     }
 
     pub fn trust_store(&self) -> Result<TrustStore, CliError> {
@@ -56,12 +55,8 @@ impl Context {
     pub fn trusted_config(&self) -> Result<(ConfigFile, Found), CliError> {
         let (file, found) = self.read_config()?;
         if found == Found::Nearby && !self.trust_store()?.is_trusted(&file.path, &file.digest())? {
-            let message = format!(
-                "`{}` is not trusted, or was changed since it was",
-                file.path.display()
-            );
-            return Err(CliError::input(message)
-                .hint("`portcullis trust` shows what it grants and accepts it"));
+            let message = format!("`{}` is not trusted, or was changed since it was", file.path.display());
+            return Err(CliError::input(message).hint("`portcullis trust` shows what it grants and accepts it"));
         }
         Ok((file, found))
     }

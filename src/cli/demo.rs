@@ -60,17 +60,11 @@ verdict = "allow"
 "#;
 
 /// Example crate → name in the configuration.
-const TOOLS: [(&str, &str); 3] = [
-    ("files", "files"),
-    ("hostile-escape", "escape"),
-    ("hostile-spin", "spin"),
-];
+const TOOLS: [(&str, &str); 3] = [("files", "files"), ("hostile-escape", "escape"), ("hostile-spin", "spin")];
 
 pub async fn run(context: &Context, _: Args) -> Result<Reply, CliError> {
     if context.json {
-        return Err(CliError::input(
-            "the demo is for people, and has no `--json`",
-        ));
+        return Err(CliError::input("the demo is for people, and has no `--json`"));
     }
     let checkout = cargo::checkout().ok_or_else(|| {
         CliError::input("the demo builds the example tools, and they are not here")
@@ -89,18 +83,9 @@ pub async fn run(context: &Context, _: Args) -> Result<Reply, CliError> {
 
     let host = stage.host()?;
     let routes: Vec<Arc<dyn Route>> = vec![Arc::new(Terminal)];
-    let run = host
-        .start(
-            Principal::Local,
-            RunOptions {
-                routes,
-                ..RunOptions::default()
-            },
-        )
-        .await?;
+    let run = host.start(Principal::Local, RunOptions { routes, ..RunOptions::default() }).await?;
     for tool in ["files/read", "escape/try-read", "spin/loop-forever"] {
-        let _spinner = (!run.is_prepared(tool))
-            .then(|| Spinner::start(format!("compiling the package of {tool}")));
+        let _spinner = (!run.is_prepared(tool)).then(|| Spinner::start(format!("compiling the package of {tool}")));
         run.prepare(tool).await.map_err(CliError::fault)?;
     }
 
@@ -116,12 +101,7 @@ pub async fn run(context: &Context, _: Args) -> Result<Reply, CliError> {
     say(
         "No rule matches a write, and this configuration denies what no rule matches. The last lines would change that.",
     );
-    call(
-        &run,
-        "files/write",
-        json!({ "path": "/data/public/new.txt", "text": "hello" }),
-    )
-    .await?;
+    call(&run, "files/write", json!({ "path": "/data/public/new.txt", "text": "hello" })).await?;
 
     scene("4. A call that asks");
     say(if prompt::is_interactive() {
@@ -133,11 +113,7 @@ pub async fn run(context: &Context, _: Args) -> Result<Reply, CliError> {
 
     scene("5. A hostile tool");
     say("Its calls are allowed, and it is granted nothing. It may try what it likes.");
-    for path in [
-        "/etc/passwd",
-        "/data/../../etc/passwd",
-        "/proc/self/environ",
-    ] {
+    for path in ["/etc/passwd", "/data/../../etc/passwd", "/proc/self/environ"] {
         call(&run, "escape/try-read", json!({ "path": path })).await?;
     }
     call(&run, "escape/env", json!({})).await?;
@@ -160,9 +136,7 @@ impl Stage {
     fn set(checkout: &Path, folder: &Path) -> Result<Self, CliError> {
         let built = {
             let _spinner = Spinner::start("building the example tools");
-            note(&dim(
-                "building the example tools (cargo build --release --target wasm32-wasip2)",
-            ));
+            note(&dim("building the example tools (cargo build --release --target wasm32-wasip2)"));
             cargo::build(&checkout.join("example-tools"), None, true)?
         };
         let mut lock = Lock::default();
@@ -175,21 +149,12 @@ impl Stage {
             let path = folder.join(format!("{name}.wasm"));
             fs::copy(&artifact.path, &path)?;
             let package = add::read(&path)?;
-            lock.0.insert(
-                name.parse().map_err(|_| CliError::fault("a bad name"))?,
-                package.digest,
-            );
+            lock.0.insert(name.parse().map_err(|_| CliError::fault("a bad name"))?, package.digest);
             packages.push(package);
         }
         for (path, text) in [
-            (
-                "data/public/q3.csv",
-                "region,revenue\nnorth,120\nsouth,95\n",
-            ),
-            (
-                "data/public/q4.csv",
-                "region,revenue\nnorth,131\nsouth,99\n",
-            ),
+            ("data/public/q3.csv", "region,revenue\nnorth,120\nsouth,95\n"),
+            ("data/public/q4.csv", "region,revenue\nnorth,131\nsouth,99\n"),
             ("data/private/salaries.csv", "name,salary\n"),
         ] {
             let path = folder.join(path);
@@ -200,18 +165,11 @@ impl Stage {
         fs::write(&config, CONFIG)?;
         fs::write(folder.join("portcullis.lock"), lock.render())?;
         let places = Places::of_user(Some(&folder.join("state")))?;
-        Ok(Self {
-            config,
-            packages,
-            places,
-        })
+        Ok(Self { config, packages, places })
     }
 
     fn host(&self) -> Result<Host, CliError> {
-        Ok(Host::publish(
-            &ConfigFile::read(&self.config)?,
-            &self.places,
-        )?)
+        Ok(Host::publish(&ConfigFile::read(&self.config)?, &self.places)?)
     }
 }
 
@@ -236,25 +194,14 @@ fn votes(run: &Run, tool: &str, arguments: &Json) {
 async fn call(run: &Run, tool: &str, arguments: Json) -> Result<(), CliError> {
     print(&format!("$ portcullis call {tool} --args '{arguments}'"));
     let text = arguments.to_string();
-    match run
-        .call_text(tool, text.as_bytes(), &CancellationToken::new())
-        .await?
-    {
+    match run.call_text(tool, text.as_bytes(), &CancellationToken::new()).await? {
         Outcome::Done(output) => {
             let value = output.value.as_ref().map(value_text).unwrap_or_default();
             print(&indented(&green(&value)));
-            print(&format!(
-                "  {}\n{}",
-                dim("its handles"),
-                bullets(&output.report.authority, "none")
-            ));
+            print(&format!("  {}\n{}", dim("its handles"), bullets(&output.report.authority, "none")));
         }
         Outcome::Failed(failure) => {
-            print(&indented(&format!(
-                "{} {}",
-                red(failure.code.as_str()),
-                failure.text
-            )));
+            print(&indented(&format!("{} {}", red(failure.code.as_str()), failure.text)));
             if !failure.report.refusals.is_empty() {
                 print(&format!(
                     "  {}\n{}",
@@ -265,17 +212,9 @@ async fn call(run: &Run, tool: &str, arguments: Json) -> Result<(), CliError> {
         }
         Outcome::Blocked(blocked) => {
             let denial = blocked.denial;
-            print(&indented(&format!(
-                "{} {}",
-                red(denial.code.as_str()),
-                denial.reason
-            )));
+            print(&indented(&format!("{} {}", red(denial.code.as_str()), denial.reason)));
             if let Some(hint) = denial.hint {
-                print(&format!(
-                    "  {}\n{}",
-                    dim("what would change it"),
-                    indented(&hint)
-                ));
+                print(&format!("  {}\n{}", dim("what would change it"), indented(&hint)));
             }
         }
     }
@@ -283,10 +222,7 @@ async fn call(run: &Run, tool: &str, arguments: Json) -> Result<(), CliError> {
 }
 
 fn connecting() -> String {
-    let program = std::env::current_exe().map_or_else(
-        |_| "portcullis".to_owned(),
-        |path| path.display().to_string(),
-    );
+    let program = std::env::current_exe().map_or_else(|_| "portcullis".to_owned(), |path| path.display().to_string());
     let entry = json!({ "mcpServers": { "portcullis": {
         "command": program, "args": ["--config", "/path/to/portcullis.toml", "serve", "--stdio"],
     } } });

@@ -21,10 +21,7 @@ pub struct Args {
 
 pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     let arguments = read_arguments(&args.args)?;
-    let run = context
-        .host()?
-        .start(Principal::Local, RunOptions::default())
-        .await?;
+    let run = context.host()?.start(Principal::Local, RunOptions::default()).await?;
     let explanation = run.explain(&args.tool, &arguments);
     let mut result = explanation.evaluation.to_json();
     result["tool"] = json!(args.tool);
@@ -52,11 +49,7 @@ pub fn human(tool: &str, explanation: &Explanation) -> String {
             Ballot::Deny(code) => format!(" {code}:"),
             _ => String::new(),
         };
-        text.push_str(&format!(
-            "  {:<14} {ballot}{code} {}\n",
-            vote.source.to_string(),
-            vote.reason
-        ));
+        text.push_str(&format!("  {:<14} {ballot}{code} {}\n", vote.source.to_string(), vote.reason));
     }
     let verdict = match evaluation.verdict_word() {
         "allow" => green("allow"),
@@ -65,29 +58,17 @@ pub fn human(tool: &str, explanation: &Explanation) -> String {
     };
     text.push_str(&format!("\n{} {verdict}\n", bold("Verdict")));
     if evaluation.verdict_word() != "deny" {
-        let limits: Vec<String> = evaluation
-            .authority()
-            .limits
-            .named()
-            .into_iter()
-            .map(|(n, v)| format!("{n} {v}"))
-            .collect();
+        let limits: Vec<String> =
+            evaluation.authority().limits.named().into_iter().map(|(n, v)| format!("{n} {v}")).collect();
         text.push_str(&format!(
             "{}\n{}",
             bold("This call would get"),
-            bullets(
-                &evaluation.authority().lines(),
-                "no handle: it could touch nothing"
-            )
+            bullets(&evaluation.authority().lines(), "no handle: it could touch nothing")
         ));
         text.push_str(&format!("  {} {}\n", dim("limits"), limits.join(", ")));
     }
     if let Some(hint) = evaluation.deciding().and_then(|vote| vote.hint.as_ref()) {
-        text.push_str(&format!(
-            "\n{}\n  {}\n",
-            bold("What would change it"),
-            hint.replace('\n', "\n  ")
-        ));
+        text.push_str(&format!("\n{}\n  {}\n", bold("What would change it"), hint.replace('\n', "\n  ")));
     }
     text
 }

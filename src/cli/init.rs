@@ -41,14 +41,10 @@ pub fn run(context: &Context, _: &Args) -> Result<Reply, CliError> {
         None => std::env::current_dir()?.join(CONFIG_NAME),
     };
     if path.exists() {
-        return Err(CliError::input(format!(
-            "`{}` is there already",
-            path.display()
-        )));
+        return Err(CliError::input(format!("`{}` is there already", path.display())));
     }
-    private::replace_shared(&path, TEMPLATE.as_bytes()).map_err(|error| {
-        CliError::input(format!("`{}` cannot be written: {error}", path.display()))
-    })?;
+    private::replace_shared(&path, TEMPLATE.as_bytes())
+        .map_err(|error| CliError::input(format!("`{}` cannot be written: {error}", path.display())))?;
     let file = ConfigFile::read(&path)?;
     context.keep_trust(&file)?;
     let human = format!(
@@ -71,11 +67,8 @@ mod tests {
         std::fs::create_dir(folder.path().join("data")).unwrap();
         let path = folder.path().join(CONFIG_NAME);
         Config::parse(&path, TEMPLATE).unwrap();
-        let uncommented: String = TEMPLATE
-            .lines()
-            .skip(3)
-            .map(|line| format!("{}\n", line.strip_prefix("# ").unwrap_or(line)))
-            .collect();
+        let uncommented: String =
+            TEMPLATE.lines().skip(3).map(|line| format!("{}\n", line.strip_prefix("# ").unwrap_or(line))).collect();
         let config = Config::parse(Path::new(&path), &uncommented).unwrap();
         assert_eq!((config.tools.len(), config.policy.rules.len()), (1, 1));
     }

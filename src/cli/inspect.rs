@@ -24,11 +24,7 @@ pub fn run(args: &Args) -> Result<Reply, CliError> {
     if let Some(old) = &args.against {
         let old = add::read(old)?;
         let changes = Portrait::of(&old.component).changes(&Portrait::of(&package.component));
-        human.push_str(&format!(
-            "\n{}\n{}",
-            bold("Against the older version"),
-            portrait::changes(&changes)
-        ));
+        human.push_str(&format!("\n{}\n{}", bold("Against the older version"), portrait::changes(&changes)));
         result["against"] = json!({ "sha256": old.digest, "changes": changes });
     }
     Ok(Reply::new(result, human))

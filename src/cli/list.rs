@@ -12,31 +12,18 @@ pub fn run(context: &Context) -> Result<Reply, CliError> {
     let (file, _) = context.trusted_config()?;
     let snapshot = Snapshot::publish(&file.path, &file.parse()?, &file.lock()?, |_| None)?;
     let mut table = Table::new();
-    table
-        .load_style(NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic);
+    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["PACKAGE", "VERSION", "TOOLS", "SHA-256", "STATE"]);
     let mut rows = Vec::new();
     for (name, state) in &snapshot.packages {
-        let tools: Vec<&str> = snapshot
-            .tools()
-            .filter(|(id, _)| id.package() == name.as_str())
-            .map(|(id, _)| id.as_str())
-            .collect();
+        let tools: Vec<&str> =
+            snapshot.tools().filter(|(id, _)| id.package() == name.as_str()).map(|(id, _)| id.as_str()).collect();
         let (version, digest, word) = match state {
-            PackageState::Ready(package) => (
-                package.info.version.clone(),
-                Some(package.digest),
-                "ready".to_owned(),
-            ),
-            PackageState::Changed => (
-                None,
-                None,
-                "changed since it was pinned; see `portcullis show --diff`".to_owned(),
-            ),
-            PackageState::Unavailable(why) | PackageState::Ambiguous(why) => {
-                (None, None, why.clone())
+            PackageState::Ready(package) => (package.info.version.clone(), Some(package.digest), "ready".to_owned()),
+            PackageState::Changed => {
+                (None, None, "changed since it was pinned; see `portcullis show --diff`".to_owned())
             }
+            PackageState::Unavailable(why) | PackageState::Ambiguous(why) => (None, None, why.clone()),
         };
         table.add_row([
             name.to_string(),

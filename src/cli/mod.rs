@@ -1,12 +1,6 @@
 //! The command line: one file per command.
-#![allow(
-    missing_docs,
-    reason = "an internal part of the binary; its help texts are its documentation"
-)]
-#![allow(
-    clippy::disallowed_methods,
-    reason = "commands work with files that the user named"
-)]
+#![allow(missing_docs, reason = "an internal part of the binary; its help texts are its documentation")]
+#![allow(clippy::disallowed_methods, reason = "commands work with files that the user named")]
 
 mod add;
 mod build;
@@ -94,10 +88,7 @@ enum Command {
 /// The groups of the help. Every command stands in exactly one; a test says so.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Start here", &["demo", "init", "trust"]),
-    (
-        "Packages",
-        &["add", "update", "remove", "list", "show", "inspect"],
-    ),
+    ("Packages", &["add", "update", "remove", "list", "show", "inspect"]),
     ("Calls", &["call", "explain", "serve"]),
     ("For tool authors", &["new", "build"]),
     ("Other", &["completions"]),
@@ -107,11 +98,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
 fn command() -> clap::Command {
     let command = Cli::command();
     let about = |name: &str| {
-        command
-            .find_subcommand(name)
-            .and_then(clap::Command::get_about)
-            .map(ToString::to_string)
-            .unwrap_or_default()
+        command.find_subcommand(name).and_then(clap::Command::get_about).map(ToString::to_string).unwrap_or_default()
     };
     let mut listing = String::new();
     for (title, names) in GROUPS {
@@ -126,7 +113,9 @@ fn command() -> clap::Command {
          4 a human's answer is needed   5 a limit, trap or cancellation   6 fault of the host",
     );
     command
-        .help_template("{about-with-newline}\n{usage-heading} {usage}\n\n{after-help}\n\n\x1b[1m\x1b[4mOptions:\x1b[0m\n{options}")
+        .help_template(
+            "{about-with-newline}\n{usage-heading} {usage}\n\n{after-help}\n\n\x1b[1m\x1b[4mOptions:\x1b[0m\n{options}",
+        )
         .after_help(listing)
 }
 
@@ -139,10 +128,7 @@ pub fn main() -> ExitCode {
     };
     start_log(cli.log);
     let json = cli.json;
-    let runtime = match tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-    {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return output::fail(json, &CliError::fault(format!("no runtime: {error}"))),
     };
@@ -156,11 +142,7 @@ pub fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> Result<Reply, CliError> {
-    let context = Context {
-        config: cli.config,
-        state: cli.state,
-        json: cli.json,
-    };
+    let context = Context { config: cli.config, state: cli.state, json: cli.json };
     match cli.command {
         Command::Demo(args) => demo::run(&context, args).await,
         Command::Init(args) => init::run(&context, &args),
@@ -196,16 +178,10 @@ mod tests {
 
     #[test]
     fn every_command_stands_in_exactly_one_group() {
-        let mut grouped: Vec<&str> = GROUPS
-            .iter()
-            .flat_map(|(_, names)| names.iter().copied())
-            .collect();
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
         grouped.sort_unstable();
         let command = Cli::command();
-        let mut all: Vec<&str> = command
-            .get_subcommands()
-            .map(clap::Command::get_name)
-            .collect();
+        let mut all: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
         all.sort_unstable();
         assert_eq!(grouped, all);
     }

@@ -16,28 +16,16 @@ pub struct Args {
 }
 
 const FILES: [(&str, &str); 4] = [
-    (
-        "Cargo.toml",
-        include_str!("../../guest-sdk/template/Cargo.toml.tmpl"),
-    ),
-    (
-        "src/lib.rs",
-        include_str!("../../guest-sdk/template/src/lib.rs.tmpl"),
-    ),
-    (
-        "tool.toml",
-        include_str!("../../guest-sdk/template/tool.toml.tmpl"),
-    ),
-    (
-        ".gitignore",
-        include_str!("../../guest-sdk/template/.gitignore.tmpl"),
-    ),
+    ("Cargo.toml", include_str!("../../guest-sdk/template/Cargo.toml.tmpl")),
+    ("src/lib.rs", include_str!("../../guest-sdk/template/src/lib.rs.tmpl")),
+    ("tool.toml", include_str!("../../guest-sdk/template/tool.toml.tmpl")),
+    (".gitignore", include_str!("../../guest-sdk/template/.gitignore.tmpl")),
 ];
 
 /// Names that a Rust module cannot have.
 const KEYWORDS: [&str; 16] = [
-    "as", "async", "await", "const", "crate", "enum", "extern", "fn", "impl", "let", "loop",
-    "match", "mod", "move", "self", "type",
+    "as", "async", "await", "const", "crate", "enum", "extern", "fn", "impl", "let", "loop", "match", "mod", "move",
+    "self", "type",
 ];
 
 pub fn run(args: &Args) -> Result<Reply, CliError> {
@@ -48,46 +36,26 @@ pub fn run(args: &Args) -> Result<Reply, CliError> {
     }
     let folder = PathBuf::from(args.name.as_str());
     if folder.exists() {
-        return Err(CliError::input(format!(
-            "`{}` is there already",
-            folder.display()
-        )));
+        return Err(CliError::input(format!("`{}` is there already", folder.display())));
     }
     // Beside these sources the SDK is taken from them, so that both always fit.
     let (sdk, note) = match checkout() {
         Some(checkout) => {
             let path = checkout.join("guest-sdk").display().to_string();
-            (
-                format!("{{ path = {path:?} }}"),
-                format!("It uses the SDK in {path}."),
-            )
+            (format!("{{ path = {path:?} }}"), format!("It uses the SDK in {path}."))
         }
-        None => (
-            "\"0.1\"".to_owned(),
-            "It uses the published SDK.".to_owned(),
-        ),
+        None => ("\"0.1\"".to_owned(), "It uses the published SDK.".to_owned()),
     };
     for (name, text) in FILES {
         let path = folder.join(name);
-        let text = text
-            .replace("{{name}}", &crate_name)
-            .replace("{{module}}", &module)
-            .replace("{{sdk}}", &sdk);
-        let written = path
-            .parent()
-            .map_or(Ok(()), fs::create_dir_all)
-            .and_then(|()| fs::write(&path, text));
-        written.map_err(|error| {
-            CliError::input(format!("`{}` cannot be written: {error}", path.display()))
-        })?;
+        let text = text.replace("{{name}}", &crate_name).replace("{{module}}", &module).replace("{{sdk}}", &sdk);
+        let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, text));
+        written.map_err(|error| CliError::input(format!("`{}` cannot be written: {error}", path.display())))?;
     }
     let human = format!(
         "Made {}/ with one tool in src/lib.rs. {note}\n\nNext: cd {} && cargo test && portcullis build",
         folder.display(),
         folder.display()
     );
-    Ok(Reply::new(
-        json!({ "folder": folder, "files": FILES.map(|(name, _)| name) }),
-        human,
-    ))
+    Ok(Reply::new(json!({ "folder": folder, "files": FILES.map(|(name, _)| name) }), human))
 }

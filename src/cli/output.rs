@@ -30,11 +30,7 @@ pub struct Problem {
 
 impl Reply {
     pub fn new(json: Json, human: impl Into<String>) -> Self {
-        Self {
-            json,
-            human: human.into(),
-            problem: None,
-        }
+        Self { json, human: human.into(), problem: None }
     }
 
     /// A command that has said all it has to say.
@@ -56,22 +52,12 @@ pub struct CliError {
 impl CliError {
     /// Usage, configuration or arguments.
     pub fn input(message: impl Into<String>) -> Self {
-        Self {
-            exit: 2,
-            message: message.into(),
-            place: None,
-            hint: None,
-        }
+        Self { exit: 2, message: message.into(), place: None, hint: None }
     }
 
     /// A fault of the host.
     pub fn fault(message: impl Into<String>) -> Self {
-        Self {
-            exit: 6,
-            message: message.into(),
-            place: None,
-            hint: None,
-        }
+        Self { exit: 6, message: message.into(), place: None, hint: None }
     }
 
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -86,24 +72,14 @@ impl From<ConfigError> for CliError {
             Some(line) => format!("{}:{line}", error.file.display()),
             None => error.file.display().to_string(),
         };
-        Self {
-            exit: 2,
-            message: error.message,
-            place: Some(place),
-            hint: error.hint,
-        }
+        Self { exit: 2, message: error.message, place: Some(place), hint: error.hint }
     }
 }
 
 impl From<PackageError> for CliError {
     fn from(error: PackageError) -> Self {
         let hint = error.hint().map(str::to_owned);
-        Self {
-            exit: 2,
-            message: error.to_string(),
-            place: None,
-            hint,
-        }
+        Self { exit: 2, message: error.to_string(), place: None, hint }
     }
 }
 
@@ -133,20 +109,13 @@ pub fn succeed(as_json: bool, reply: Reply) -> ExitCode {
             }
             error
         });
-        print(
-            &json!({ "ok": error.is_none(), "code": code, "result": reply.json, "error": error })
-                .to_string(),
-        );
+        print(&json!({ "ok": error.is_none(), "code": code, "result": reply.json, "error": error }).to_string());
     } else {
         if !reply.human.is_empty() {
             print(reply.human.trim_end_matches('\n'));
         }
         if let Some(problem) = &reply.problem {
-            report(
-                &format!("{}: {}", problem.code, problem.message),
-                None,
-                problem.hint.as_deref(),
-            );
+            report(&format!("{}: {}", problem.code, problem.message), None, problem.hint.as_deref());
         }
     }
     ExitCode::from(code.map_or(0, Code::exit))
@@ -161,11 +130,7 @@ pub fn fail(as_json: bool, error: &CliError) -> ExitCode {
             .to_string(),
         );
     } else {
-        report(
-            &error.message,
-            error.place.as_deref(),
-            error.hint.as_deref(),
-        );
+        report(&error.message, error.place.as_deref(), error.hint.as_deref());
     }
     ExitCode::from(error.exit)
 }
@@ -177,21 +142,13 @@ fn report(message: &str, place: Option<&str>, hint: Option<&str>) {
     }
     text.push_str(message);
     if let Some(hint) = hint {
-        text.push_str(&format!(
-            "\n\n{}: {}",
-            bold_cyan("hint"),
-            indent_after_first(hint)
-        ));
+        text.push_str(&format!("\n\n{}: {}", bold_cyan("hint"), indent_after_first(hint)));
     }
     note(&text);
 }
 
 fn indent_after_first(text: &str) -> String {
-    if text.contains('\n') {
-        format!("\n  {}", text.replace('\n', "\n  "))
-    } else {
-        text.to_owned()
-    }
+    if text.contains('\n') { format!("\n  {}", text.replace('\n', "\n  ")) } else { text.to_owned() }
 }
 
 /// A line of results. A closed pipe is a reader that has read enough.

@@ -38,13 +38,7 @@ pub fn json(package: &Package) -> Json {
         .iter()
         .map(|refused| json!({ "name": refused.name, "reason": refused.reason }))
         .collect();
-    let declared = Limits::from(
-        package
-            .needs
-            .as_ref()
-            .map(|needs| needs.limits)
-            .unwrap_or_default(),
-    );
+    let declared = Limits::from(package.needs.as_ref().map(|needs| needs.limits).unwrap_or_default());
     json!({
         "file": package.path,
         "sha256": package.digest,
@@ -64,29 +58,14 @@ pub fn json(package: &Package) -> Json {
 pub fn human(package: &Package) -> String {
     let info = &package.info;
     let mut text = String::new();
-    let title = [
-        info.title.as_deref().or(info.name.as_deref()),
-        info.version.as_deref(),
-    ];
+    let title = [info.title.as_deref().or(info.name.as_deref()), info.version.as_deref()];
     let title = title.into_iter().flatten().collect::<Vec<_>>().join(" ");
     let path = package.path.display().to_string();
-    text.push_str(&format!(
-        "{}\n",
-        bold(if title.is_empty() { &path } else { &title })
-    ));
-    text.push_str(&format!(
-        "{} {} ({})\n",
-        dim("file    "),
-        path,
-        size(package.size)
-    ));
+    text.push_str(&format!("{}\n", bold(if title.is_empty() { &path } else { &title })));
+    text.push_str(&format!("{} {} ({})\n", dim("file    "), path, size(package.size)));
     text.push_str(&format!("{} {}\n", dim("sha256  "), package.digest));
     if !info.authors.is_empty() {
-        text.push_str(&format!(
-            "{} {}\n",
-            dim("authors "),
-            info.authors.join(", ")
-        ));
+        text.push_str(&format!("{} {}\n", dim("authors "), info.authors.join(", ")));
     }
     if let Some(license) = &info.license {
         text.push_str(&format!("{} {license}\n", dim("licence ")));
@@ -96,18 +75,9 @@ pub fn human(package: &Package) -> String {
         text.push_str(&signature(function));
     }
     for refused in &package.component.refused {
-        text.push_str(&format!(
-            "  {} {}: {}\n",
-            red("✗"),
-            refused.name,
-            refused.reason
-        ));
+        text.push_str(&format!("  {} {}: {}\n", red("✗"), refused.name, refused.reason));
     }
-    text.push_str(&format!(
-        "\n{}\n{}",
-        bold("What it says it needs"),
-        needs(package)
-    ));
+    text.push_str(&format!("\n{}\n{}", bold("What it says it needs"), needs(package)));
     let offered: Vec<String> = package
         .component
         .imports
@@ -120,28 +90,11 @@ pub fn human(package: &Package) -> String {
             }
         })
         .collect();
-    text.push_str(&format!(
-        "\n{}\n{}",
-        bold("Imports"),
-        bullets(&offered, "nothing")
-    ));
-    let declared = Limits::from(
-        package
-            .needs
-            .as_ref()
-            .map(|needs| needs.limits)
-            .unwrap_or_default(),
-    );
+    text.push_str(&format!("\n{}\n{}", bold("Imports"), bullets(&offered, "nothing")));
+    let declared = Limits::from(package.needs.as_ref().map(|needs| needs.limits).unwrap_or_default());
     let limits = declared.or(&Limits::DEFAULT).named();
-    let limits: Vec<String> = limits
-        .into_iter()
-        .map(|(name, value)| format!("{name} {value}"))
-        .collect();
-    text.push_str(&format!(
-        "\n{}\n  {}\n",
-        bold("Limits of one call, unless configured otherwise"),
-        limits.join(", ")
-    ));
+    let limits: Vec<String> = limits.into_iter().map(|(name, value)| format!("{name} {value}")).collect();
+    text.push_str(&format!("\n{}\n  {}\n", bold("Limits of one call, unless configured otherwise"), limits.join(", ")));
     for note in &package.component.notes {
         text.push_str(&format!("{}: {note}\n", yellow("note")));
     }
@@ -151,17 +104,11 @@ pub fn human(package: &Package) -> String {
 /// The declared needs, one line each.
 pub fn needs(package: &Package) -> String {
     match &package.needs {
-        None => format!(
-            "  {}\n",
-            yellow("nothing is declared, so only your configuration bounds it")
-        ),
+        None => format!("  {}\n", yellow("nothing is declared, so only your configuration bounds it")),
         Some(needs) => {
             let mut lines = package.ceiling.lines();
             lines.extend(
-                needs
-                    .unavailable()
-                    .into_iter()
-                    .map(|axis| format!("{axis}: which this version grants to nobody")),
+                needs.unavailable().into_iter().map(|axis| format!("{axis}: which this version grants to nobody")),
             );
             bullets(&lines, "nothing: it is pure")
         }
@@ -175,26 +122,13 @@ fn signature(function: &Function) -> String {
         .params()
         .iter()
         .map(|param| {
-            let schema = function
-                .input_schema()
-                .pointer(&format!("/properties/{}", param.name));
+            let schema = function.input_schema().pointer(&format!("/properties/{}", param.name));
             let optional = if param.optional { "?" } else { "" };
-            format!(
-                "{}{optional}: {}",
-                param.name,
-                schema.map_or_else(|| "…".to_owned(), type_word)
-            )
+            format!("{}{optional}: {}", param.name, schema.map_or_else(|| "…".to_owned(), type_word))
         })
         .collect();
-    let output = function
-        .output_schema()
-        .map(|schema| format!(" → {}", type_word(schema)))
-        .unwrap_or_default();
-    let mut text = format!(
-        "  {}({}){output}\n",
-        green(&function.name),
-        arguments.join(", ")
-    );
+    let output = function.output_schema().map(|schema| format!(" → {}", type_word(schema))).unwrap_or_default();
+    let mut text = format!("  {}({}){output}\n", green(&function.name), arguments.join(", "));
     if let Some(description) = &function.description {
         text.push_str(&format!("      {}\n", docs::clean_line(description, 160)));
     }
@@ -207,18 +141,11 @@ fn type_word(schema: &Json) -> String {
     }
     match schema.get("type") {
         Some(Json::String(name)) if name == "array" => {
-            let inner = schema
-                .get("items")
-                .filter(|items| items.is_object())
-                .map(type_word);
+            let inner = schema.get("items").filter(|items| items.is_object()).map(type_word);
             inner.map_or_else(|| "array".to_owned(), |inner| format!("array of {inner}"))
         }
         Some(Json::String(name)) => name.clone(),
-        Some(Json::Array(names)) => names
-            .iter()
-            .filter_map(Json::as_str)
-            .collect::<Vec<_>>()
-            .join(" or "),
+        Some(Json::Array(names)) => names.iter().filter_map(Json::as_str).collect::<Vec<_>>().join(" or "),
         _ if schema.get("oneOf").is_some() => "variant".to_owned(),
         _ => schema
             .get("anyOf")
@@ -229,11 +156,7 @@ fn type_word(schema: &Json) -> String {
 }
 
 fn size(bytes: u64) -> String {
-    if bytes < 1 << 20 {
-        format!("{} KiB", bytes.div_ceil(1 << 10))
-    } else {
-        format_bytes(bytes >> 20 << 20)
-    }
+    if bytes < 1 << 20 { format!("{} KiB", bytes.div_ceil(1 << 10)) } else { format_bytes(bytes >> 20 << 20) }
 }
 
 /// Differences, for people.
@@ -243,25 +166,13 @@ pub fn changes(changes: &[Change]) -> String {
     }
     let mut text = String::new();
     for change in changes {
-        let mark = if change.breaking {
-            red("breaking  ")
-        } else {
-            green("compatible")
-        };
-        text.push_str(&format!(
-            "  {mark} {}: {}\n",
-            change.place,
-            docs::clean_line(&change.what, 300)
-        ));
+        let mark = if change.breaking { red("breaking  ") } else { green("compatible") };
+        text.push_str(&format!("  {mark} {}: {}\n", change.place, docs::clean_line(&change.what, 300)));
     }
     text
 }
 
-fn file(
-    context: &Context,
-    config: &ConfigFile,
-    digest: &PackageDigest,
-) -> Result<PathBuf, CliError> {
+fn file(context: &Context, config: &ConfigFile, digest: &PackageDigest) -> Result<PathBuf, CliError> {
     let folder = context.places()?.of_config(&config.path)?.join("portraits");
     private::folder(&folder)?;
     Ok(folder.join(format!("{digest}.json")))
@@ -269,20 +180,12 @@ fn file(
 
 /// Keeps the portrait of a package that was pinned, so that an update can show what is different.
 pub fn keep(context: &Context, config: &ConfigFile, package: &Package) -> Result<(), CliError> {
-    let portrait = serde_json::to_vec(&Portrait::of(&package.component))
-        .map_err(|e| CliError::fault(e.to_string()))?;
-    Ok(private::replace(
-        &file(context, config, &package.digest)?,
-        &portrait,
-    )?)
+    let portrait = serde_json::to_vec(&Portrait::of(&package.component)).map_err(|e| CliError::fault(e.to_string()))?;
+    Ok(private::replace(&file(context, config, &package.digest)?, &portrait)?)
 }
 
 /// The portrait of the package that is pinned by `digest`, if it was kept.
-pub fn kept(
-    context: &Context,
-    config: &ConfigFile,
-    digest: &PackageDigest,
-) -> Result<Option<Portrait>, CliError> {
+pub fn kept(context: &Context, config: &ConfigFile, digest: &PackageDigest) -> Result<Option<Portrait>, CliError> {
     match fs::read(file(context, config, digest)?) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),

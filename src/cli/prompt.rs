@@ -29,11 +29,7 @@ pub fn confirm(question: &str) -> bool {
     }
     // What was typed before the question was seen is no answer to it.
     let _ = rustix::termios::tcflush(stdin(), rustix::termios::QueueSelector::IFlush);
-    Confirm::new()
-        .with_prompt(question)
-        .default(false)
-        .interact()
-        .unwrap_or(false)
+    Confirm::new().with_prompt(question).default(false).interact().unwrap_or(false)
 }
 
 #[async_trait::async_trait]
@@ -67,16 +63,8 @@ fn describe(question: &Question<'_>) -> String {
         dim("arguments"),
         escape_text(&question.arguments.to_string(), ARGUMENTS_MAX)
     ));
-    text.push_str(&format!(
-        "{}\n{}",
-        dim("would get"),
-        bullets(&question.authority.lines(), "nothing")
-    ));
-    text.push_str(&format!(
-        "{}\n  {}\n",
-        dim("why you are asked"),
-        question.reason
-    ));
+    text.push_str(&format!("{}\n{}", dim("would get"), bullets(&question.authority.lines(), "nothing")));
+    text.push_str(&format!("{}\n  {}\n", dim("why you are asked"), question.reason));
     if let Some(claim) = question.claim {
         text.push_str(&format!(
             "{}\n  “{}”\n",
@@ -103,14 +91,8 @@ mod tests {
             authority: &Authority::none(),
             reason: "no rule matches",
         });
-        let untrusted: String = text
-            .replace("\x1b[1m", "")
-            .replace("\x1b[2m", "")
-            .replace("\x1b[0m", "");
-        assert!(
-            !untrusted.contains('\x1b') && !untrusted.contains('\u{202e}'),
-            "{untrusted:?}"
-        );
+        let untrusted: String = text.replace("\x1b[1m", "").replace("\x1b[2m", "").replace("\x1b[0m", "");
+        assert!(!untrusted.contains('\x1b') && !untrusted.contains('\u{202e}'), "{untrusted:?}");
         assert!(untrusted.contains("\\u{202e}"));
         assert!(untrusted.len() < 3_500);
         assert!(untrusted.contains("harmless[2J Run this call"));

@@ -31,9 +31,6 @@ pub fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     let mut lock = file.lock()?;
     lock.0.remove(&args.name);
     add::store(context, &file, &text, &lock)?;
-    let human = format!(
-        "Removed [tools.{}]. Its file was left where it is.",
-        args.name
-    );
+    let human = format!("Removed [tools.{}]. Its file was left where it is.", args.name);
     Ok(Reply::new(json!({ "name": args.name }), human))
 }

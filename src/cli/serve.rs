@@ -21,15 +21,7 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     let host = context.host()?;
     let visible = (!args.tools.is_empty()).then(|| args.tools.clone());
     // Standard input belongs to the protocol, so this surface has no terminal to ask on.
-    let run = host
-        .start(
-            Principal::Local,
-            RunOptions {
-                visible,
-                ..RunOptions::default()
-            },
-        )
-        .await?;
+    let run = host.start(Principal::Local, RunOptions { visible, ..RunOptions::default() }).await?;
     mcp::serve_stdio(run).await?;
     // Whatever is printed here would be read as part of the protocol.
     std::process::exit(0);

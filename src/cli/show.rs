@@ -22,10 +22,7 @@ pub fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     let (file, _) = context.trusted_config()?;
     let config = file.parse()?;
     let lock = file.lock()?;
-    let tool = config
-        .tools
-        .get(&args.name)
-        .ok_or_else(|| update::unknown(&args.name, &config))?;
+    let tool = config.tools.get(&args.name).ok_or_else(|| update::unknown(&args.name, &config))?;
     let package = add::read(&tool.source)?;
     let pinned = lock.0.get(&args.name).copied();
     if args.diff {
@@ -35,12 +32,8 @@ pub fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
             None => None,
         };
         let Some(old) = old else {
-            return Err(
-                CliError::input("what was pinned is not known any more").hint(format!(
-                    "`portcullis show {}` shows what is there now",
-                    args.name
-                )),
-            );
+            return Err(CliError::input("what was pinned is not known any more")
+                .hint(format!("`portcullis show {}` shows what is there now", args.name)));
         };
         let changes = old.changes(&Portrait::of(&package.component));
         let mut human = portrait::changes(&changes);
@@ -69,17 +62,17 @@ pub fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
         bold("What the configuration grants at most"),
         bullets(&tool.authority.lines(), "nothing")
     ));
-    let limits: Vec<String> = tool
-        .authority
-        .limits
-        .named()
-        .into_iter()
-        .map(|(n, v)| format!("{n} {v}"))
-        .collect();
+    let limits: Vec<String> = tool.authority.limits.named().into_iter().map(|(n, v)| format!("{n} {v}")).collect();
     human.push_str(&format!("  {} {}\n", dim("limits"), limits.join(", ")));
     human.push_str(&match pinned {
-        Some(pinned) if pinned == package.digest => format!("\nPinned to these bytes; {} tools are shown.", tools.len()),
-        Some(pinned) => format!("\nPinned to sha256 {}, which these bytes are not: its tools cannot be called. `portcullis show {} --diff`", pinned.short(), args.name),
+        Some(pinned) if pinned == package.digest => {
+            format!("\nPinned to these bytes; {} tools are shown.", tools.len())
+        }
+        Some(pinned) => format!(
+            "\nPinned to sha256 {}, which these bytes are not: its tools cannot be called. `portcullis show {} --diff`",
+            pinned.short(),
+            args.name
+        ),
         None => format!("\nNot pinned: its tools cannot be called. `portcullis update {}`", args.name),
     });
     Ok(Reply::new(result, human))

@@ -22,21 +22,11 @@ pub fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     let store = context.trust_store()?;
     let result = json!({ "config": file.path, "digest": file.digest() });
     if store.is_trusted(&file.path, &file.digest())? {
-        return Ok(Reply::new(
-            result,
-            format!("{} is trusted already.", file.path.display()),
-        ));
+        return Ok(Reply::new(result, format!("{} is trusted already.", file.path.display())));
     }
-    note(&format!(
-        "{}\n{}",
-        bold(&file.path.display().to_string()),
-        describe(&config)
-    ));
+    note(&format!("{}\n{}", bold(&file.path.display().to_string()), describe(&config)));
     if !args.yes && !prompt::confirm("Trust this file as it is now?") {
-        let error = CliError {
-            exit: 4,
-            ..CliError::input("the file was not trusted")
-        };
+        let error = CliError { exit: 4, ..CliError::input("the file was not trusted") };
         return Err(if prompt::is_interactive() {
             error
         } else {
@@ -44,10 +34,7 @@ pub fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
         });
     }
     store.trust(&file.path, &file.digest())?;
-    Ok(Reply::new(
-        result,
-        format!("Trusted {}.", file.path.display()),
-    ))
+    Ok(Reply::new(result, format!("Trusted {}.", file.path.display())))
 }
 
 /// What a configuration grants, for a human to judge.
@@ -57,10 +44,7 @@ fn describe(config: &Config) -> String {
         text.push_str("It installs no package.\n");
     }
     for (name, tool) in &config.tools {
-        text.push_str(&format!(
-            "\n[tools.{name}] from {} may ever touch\n",
-            tool.source.display()
-        ));
+        text.push_str(&format!("\n[tools.{name}] from {} may ever touch\n", tool.source.display()));
         text.push_str(&bullets(&tool.authority.lines(), "nothing"));
     }
     let policy = &config.policy;
@@ -76,10 +60,7 @@ fn describe(config: &Config) -> String {
             Some(schema) => format!(" where the arguments fit {}", schema.source()),
             None => String::new(),
         };
-        text.push_str(&format!(
-            "  - line {}: {} {}{arguments}\n",
-            rule.line, rule.verdict, rule.tool
-        ));
+        text.push_str(&format!("  - line {}: {} {}{arguments}\n", rule.line, rule.verdict, rule.tool));
     }
     text
 }

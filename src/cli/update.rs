@@ -20,25 +20,16 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     let (file, _) = context.trusted_config()?;
     let config = file.parse()?;
     let mut lock = file.lock()?;
-    let tool = config
-        .tools
-        .get(&args.name)
-        .ok_or_else(|| unknown(&args.name, &config))?;
+    let tool = config.tools.get(&args.name).ok_or_else(|| unknown(&args.name, &config))?;
     let package = add::read(&tool.source)?;
     if let Some(why) = unusable(&package, tool.expose.as_ref()) {
-        return Err(CliError::input(format!(
-            "`{}` cannot be used: {why}",
-            tool.source.display()
-        )));
+        return Err(CliError::input(format!("`{}` cannot be used: {why}", tool.source.display())));
     }
     let before = lock.0.get(&args.name).copied();
     if before == Some(package.digest) {
         portrait::keep(context, &file, &package)?;
         let human = format!("{} is pinned to what is there already.", args.name);
-        return Ok(Reply::new(
-            json!({ "name": args.name, "sha256": package.digest, "changes": [] }),
-            human,
-        ));
+        return Ok(Reply::new(json!({ "name": args.name, "sha256": package.digest, "changes": [] }), human));
     }
     let old = match &before {
         Some(digest) => portrait::kept(context, &file, digest)?,
@@ -53,11 +44,7 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
         Some(changes) => portrait::changes(changes),
         None => portrait::human(&package),
     };
-    human.push_str(&format!(
-        "Pinned {} to sha256 {}.",
-        args.name,
-        package.digest.short()
-    ));
+    human.push_str(&format!("Pinned {} to sha256 {}.", args.name, package.digest.short()));
     let result = json!({ "name": args.name, "before": before, "sha256": package.digest, "changes": changes });
     Ok(Reply::new(result, human))
 }
@@ -66,9 +53,5 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
 pub fn unknown(name: &PackageName, config: &Config) -> CliError {
     let names: Vec<&str> = config.tools.keys().map(PackageName::as_str).collect();
     let error = CliError::input(format!("no package named `{name}` is installed"));
-    if names.is_empty() {
-        error
-    } else {
-        error.hint(format!("installed: {}", names.join(", ")))
-    }
+    if names.is_empty() { error } else { error.hint(format!("installed: {}", names.join(", "))) }
 }

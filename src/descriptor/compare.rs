@@ -52,11 +52,7 @@ impl Portrait {
                 .iter()
                 .map(|import| import.split('@').next().unwrap_or(import).to_owned())
                 .collect(),
-            needs: component
-                .needs
-                .as_ref()
-                .and_then(|record| record.get("needs"))
-                .cloned(),
+            needs: component.needs.as_ref().and_then(|record| record.get("needs")).cloned(),
         }
     }
 
@@ -69,11 +65,7 @@ impl Portrait {
                 Some(new) => changes.function(name, old, new),
             }
         }
-        for name in new
-            .functions
-            .keys()
-            .filter(|name| !self.functions.contains_key(*name))
-        {
+        for name in new.functions.keys().filter(|name| !self.functions.contains_key(*name)) {
             changes.push(false, name, "is new");
         }
         changes.needs(self.needs.as_ref(), new.needs.as_ref());
@@ -91,11 +83,7 @@ struct Changes(Vec<Change>);
 
 impl Changes {
     fn push(&mut self, breaking: bool, place: &str, what: &str) {
-        self.0.push(Change {
-            breaking,
-            place: place.to_owned(),
-            what: what.to_owned(),
-        });
+        self.0.push(Change { breaking, place: place.to_owned(), what: what.to_owned() });
     }
 
     fn function(&mut self, name: &str, old: &FunctionPortrait, new: &FunctionPortrait) {
@@ -104,25 +92,13 @@ impl Changes {
             match after.get(argument) {
                 None => self.push(true, name, &format!("argument `{argument}` is gone")),
                 Some((other, _)) if types(schema, &old.input) != types(other, &new.input) => {
-                    self.push(
-                        true,
-                        name,
-                        &format!("argument `{argument}` has another type"),
-                    );
+                    self.push(true, name, &format!("argument `{argument}` has another type"));
                 }
                 Some((_, true)) if !before[argument].1 => {
-                    self.push(
-                        true,
-                        name,
-                        &format!("argument `{argument}` is required now"),
-                    );
+                    self.push(true, name, &format!("argument `{argument}` is required now"));
                 }
                 Some((_, false)) if before[argument].1 => {
-                    self.push(
-                        false,
-                        name,
-                        &format!("argument `{argument}` is optional now"),
-                    );
+                    self.push(false, name, &format!("argument `{argument}` is optional now"));
                 }
                 Some(_) => {}
             }
@@ -130,11 +106,7 @@ impl Changes {
         for (argument, (_, required)) in &after {
             if !before.contains_key(argument) {
                 let kind = if *required { "required" } else { "optional" };
-                self.push(
-                    *required,
-                    name,
-                    &format!("argument `{argument}` is new and {kind}"),
-                );
+                self.push(*required, name, &format!("argument `{argument}` is new and {kind}"));
             }
         }
         let typed = |schema: &Option<Json>| schema.as_ref().map(|schema| types(schema, schema));
@@ -149,33 +121,19 @@ impl Changes {
     fn needs(&mut self, old: Option<&Json>, new: Option<&Json>) {
         let empty = Json::Object(serde_json::Map::new());
         match (old, new) {
-            (None, Some(_)) => {
-                self.push(false, "needs", "are declared now, which bounds the package")
-            }
-            (Some(_), None) => self.push(
-                true,
-                "needs",
-                "are no longer declared, so nothing bounds the package",
-            ),
+            (None, Some(_)) => self.push(false, "needs", "are declared now, which bounds the package"),
+            (Some(_), None) => self.push(true, "needs", "are no longer declared, so nothing bounds the package"),
             _ => {}
         }
         let (old, new) = (old.unwrap_or(&empty), new.unwrap_or(&empty));
         let axes = |json: &Json| -> BTreeSet<String> {
-            json.as_object()
-                .into_iter()
-                .flatten()
-                .map(|(k, _)| k.clone())
-                .collect()
+            json.as_object().into_iter().flatten().map(|(k, _)| k.clone()).collect()
         };
         for axis in axes(old).union(&axes(new)) {
             match (old.get(axis), new.get(axis)) {
-                (None, Some(wanted)) => {
-                    self.push(true, "needs", &format!("`{axis}` is new: {wanted}"))
-                }
+                (None, Some(wanted)) => self.push(true, "needs", &format!("`{axis}` is new: {wanted}")),
                 (Some(_), None) => self.push(false, "needs", &format!("`{axis}` is gone")),
-                (Some(a), Some(b)) if a != b => {
-                    self.push(true, "needs", &format!("`{axis}` is different: {a} → {b}"))
-                }
+                (Some(a), Some(b)) if a != b => self.push(true, "needs", &format!("`{axis}` is different: {a} → {b}")),
                 _ => {}
             }
         }
@@ -184,31 +142,18 @@ impl Changes {
 
 /// Name → (schema, required).
 fn arguments(schema: &Json) -> BTreeMap<&str, (&Json, bool)> {
-    let required: BTreeSet<&str> = schema
-        .get("required")
-        .and_then(Json::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Json::as_str)
-        .collect();
-    let properties = schema
-        .get("properties")
-        .and_then(Json::as_object)
-        .into_iter()
-        .flatten();
-    properties
-        .map(|(name, schema)| (name.as_str(), (schema, required.contains(name.as_str()))))
-        .collect()
+    let required: BTreeSet<&str> =
+        schema.get("required").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str).collect();
+    let properties = schema.get("properties").and_then(Json::as_object).into_iter().flatten();
+    properties.map(|(name, schema)| (name.as_str(), (schema, required.contains(name.as_str())))).collect()
 }
 
 /// A schema without its descriptions, with references resolved within `root`. Types have no cycles.
 fn types(schema: &Json, root: &Json) -> Json {
     match schema {
         Json::Object(map) => {
-            let target = map
-                .get("$ref")
-                .and_then(Json::as_str)
-                .and_then(|path| root.pointer(path.trim_start_matches('#')));
+            let target =
+                map.get("$ref").and_then(Json::as_str).and_then(|path| root.pointer(path.trim_start_matches('#')));
             if let Some(target) = target {
                 return types(target, root);
             }
@@ -216,9 +161,7 @@ fn types(schema: &Json, root: &Json) -> Json {
                 // A property may be called `description`; an annotation is a string.
                 !(key.as_str() == "description" && value.is_string()) && key.as_str() != "$defs"
             });
-            kept.map(|(key, value)| (key.clone(), types(value, root)))
-                .collect::<serde_json::Map<_, _>>()
-                .into()
+            kept.map(|(key, value)| (key.clone(), types(value, root))).collect::<serde_json::Map<_, _>>().into()
         }
         Json::Array(items) => items.iter().map(|item| types(item, root)).collect(),
         leaf => leaf.clone(),
@@ -248,44 +191,22 @@ mod tests {
 
     fn portrait(properties: Json, required: &[&str]) -> Portrait {
         let input = json!({ "type": "object", "properties": properties, "required": required });
-        let function = FunctionPortrait {
-            description: None,
-            input,
-            output: None,
-        };
-        Portrait {
-            functions: BTreeMap::from([("f".to_owned(), function)]),
-            ..Portrait::default()
-        }
+        let function = FunctionPortrait { description: None, input, output: None };
+        Portrait { functions: BTreeMap::from([("f".to_owned(), function)]), ..Portrait::default() }
     }
 
     fn breaking(old: &Portrait, new: &Portrait) -> Vec<bool> {
-        old.changes(new)
-            .iter()
-            .map(|change| change.breaking)
-            .collect()
+        old.changes(new).iter().map(|change| change.breaking).collect()
     }
 
     #[test]
     fn only_what_callers_can_trip_over_is_breaking() {
         let old = portrait(json!({ "a": { "type": "string" } }), &["a"]);
         assert_eq!(breaking(&old, &old), Vec::<bool>::new());
-        let documented = portrait(
-            json!({ "a": { "type": "string", "description": "x" } }),
-            &["a"],
-        );
+        let documented = portrait(json!({ "a": { "type": "string", "description": "x" } }), &["a"]);
         assert_eq!(breaking(&old, &documented), [false]);
-        assert_eq!(
-            breaking(&old, &portrait(json!({ "a": { "type": "string" } }), &[])),
-            [false]
-        );
-        assert_eq!(
-            breaking(
-                &old,
-                &portrait(json!({ "a": { "type": "boolean" } }), &["a"])
-            ),
-            [true]
-        );
+        assert_eq!(breaking(&old, &portrait(json!({ "a": { "type": "string" } }), &[])), [false]);
+        assert_eq!(breaking(&old, &portrait(json!({ "a": { "type": "boolean" } }), &["a"])), [true]);
         assert_eq!(breaking(&old, &portrait(json!({}), &[])), [true]);
         let more = json!({ "a": { "type": "string" }, "b": { "type": "string" } });
         assert_eq!(breaking(&old, &portrait(more.clone(), &["a", "b"])), [true]);
@@ -296,18 +217,9 @@ mod tests {
 
     #[test]
     fn asking_for_more_is_breaking() {
-        let with = |needs: Option<Json>| Portrait {
-            needs,
-            ..Portrait::default()
-        };
-        assert_eq!(
-            breaking(&with(Some(json!({}))), &with(Some(json!({ "http": [] })))),
-            [true]
-        );
-        assert_eq!(
-            breaking(&with(Some(json!({ "http": [] }))), &with(Some(json!({})))),
-            [false]
-        );
+        let with = |needs: Option<Json>| Portrait { needs, ..Portrait::default() };
+        assert_eq!(breaking(&with(Some(json!({}))), &with(Some(json!({ "http": [] })))), [true]);
+        assert_eq!(breaking(&with(Some(json!({ "http": [] }))), &with(Some(json!({})))), [false]);
         assert_eq!(breaking(&with(Some(json!({}))), &with(None)), [true]);
     }
 }

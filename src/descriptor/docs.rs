@@ -44,15 +44,12 @@ pub struct TypeDocs {
 impl Docs {
     /// Documentation of a function.
     pub fn of_function(&self, interface: Option<&str>, name: &str) -> Option<&str> {
-        self.functions
-            .get(&(interface.map(str::to_owned), name.to_owned()))
-            .map(String::as_str)
+        self.functions.get(&(interface.map(str::to_owned), name.to_owned())).map(String::as_str)
     }
 
     /// Documentation of a type.
     pub fn of_type(&self, interface: Option<&str>, name: &str) -> Option<&TypeDocs> {
-        self.types
-            .get(&(interface.map(str::to_owned), name.to_owned()))
+        self.types.get(&(interface.map(str::to_owned), name.to_owned()))
     }
 
     /// Documentation of an interface.
@@ -71,11 +68,7 @@ impl Docs {
         }
         if let Some(worlds) = json.get("worlds").and_then(Json::as_object) {
             for world in worlds.values() {
-                for key in [
-                    "interface_exports",
-                    "interface_import_or_exports",
-                    "interface_imports",
-                ] {
+                for key in ["interface_exports", "interface_import_or_exports", "interface_imports"] {
                     if let Some(interfaces) = world.get(key).and_then(Json::as_object) {
                         for (name, interface) in interfaces {
                             docs.read_interface(name, interface);
@@ -103,10 +96,7 @@ impl Docs {
         }
         if let Some(types) = interface.get("types").and_then(Json::as_object) {
             for (type_name, ty) in types {
-                let mut found = TypeDocs {
-                    docs: text_of(ty),
-                    items: BTreeMap::new(),
-                };
+                let mut found = TypeDocs { docs: text_of(ty), items: BTreeMap::new() };
                 if let Some(items) = ty.get("items").and_then(Json::as_object) {
                     for (item, value) in items {
                         if let Some(text) = text_of(value) {
@@ -114,21 +104,15 @@ impl Docs {
                         }
                     }
                 }
-                self.types
-                    .insert((Some(name.to_owned()), type_name.clone()), found);
+                self.types.insert((Some(name.to_owned()), type_name.clone()), found);
             }
         }
     }
 
-    fn read_functions(
-        &mut self,
-        interface: Option<&str>,
-        functions: &serde_json::Map<String, Json>,
-    ) {
+    fn read_functions(&mut self, interface: Option<&str>, functions: &serde_json::Map<String, Json>) {
         for (name, function) in functions {
             if let Some(text) = text_of(function) {
-                self.functions
-                    .insert((interface.map(str::to_owned), name.clone()), text);
+                self.functions.insert((interface.map(str::to_owned), name.clone()), text);
             }
         }
     }
@@ -136,9 +120,7 @@ impl Docs {
 
 /// An item's documentation is a string, or an object with a string under `docs`.
 fn text_of(item: &Json) -> Option<String> {
-    let text = item
-        .as_str()
-        .or_else(|| item.get("docs").and_then(Json::as_str))?;
+    let text = item.as_str().or_else(|| item.get("docs").and_then(Json::as_str))?;
     let clean = clean_text(text, DOCS_MAX);
     (!clean.is_empty()).then_some(clean)
 }
@@ -198,8 +180,8 @@ pub fn read_sections(bytes: &[u8]) -> Result<Sections, NeedsError> {
     for data in needs {
         let text = section_text(data).map_err(|e| NeedsError::Malformed(e.to_owned()))?;
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
-            let json = crate::value::strict_json(line.as_bytes())
-                .map_err(|error| NeedsError::Malformed(error.to_string()))?;
+            let json =
+                crate::value::strict_json(line.as_bytes()).map_err(|error| NeedsError::Malformed(error.to_string()))?;
             records.push(json);
         }
     }
@@ -219,12 +201,7 @@ fn section_text(data: &[u8]) -> Result<&str, &'static str> {
 }
 
 fn one_package_docs(found: &[&[u8]]) -> (Option<Docs>, Option<String>) {
-    let dropped = |why: &str| {
-        (
-            None,
-            Some(format!("its `{PACKAGE_DOCS}` section was dropped: {why}")),
-        )
-    };
+    let dropped = |why: &str| (None, Some(format!("its `{PACKAGE_DOCS}` section was dropped: {why}")));
     match found {
         [] => (None, None),
         [data] => {
@@ -246,12 +223,7 @@ fn one_package_docs(found: &[&[u8]]) -> (Option<Docs>, Option<String>) {
 }
 
 fn one_sdk_docs(found: &[&[u8]]) -> (Option<Docs>, Option<String>) {
-    let dropped = |why: &str| {
-        (
-            None,
-            Some(format!("its `{SDK_DOCS}` section was dropped: {why}")),
-        )
-    };
+    let dropped = |why: &str| (None, Some(format!("its `{SDK_DOCS}` section was dropped: {why}")));
     let mut records = Vec::new();
     for data in found {
         match section_text(data) {
@@ -300,8 +272,7 @@ fn visit_custom<'a>(bytes: &'a [u8], mut visit: impl FnMut(Custom<'a>)) {
                 rest = after;
                 continue;
             }
-            Payload::ModuleSection { parser: inner, .. }
-            | Payload::ComponentSection { parser: inner, .. } => {
+            Payload::ModuleSection { parser: inner, .. } | Payload::ComponentSection { parser: inner, .. } => {
                 stack.push(std::mem::replace(&mut parser, inner));
             }
             Payload::CustomSection(section) => {
@@ -310,13 +281,7 @@ fn visit_custom<'a>(bytes: &'a [u8], mut visit: impl FnMut(Custom<'a>)) {
                 let name_at = section.data_offset().saturating_sub(section.name().len());
                 let depth = u32::try_from(stack.len()).unwrap_or(u32::MAX);
                 debug_assert!(name_at >= here);
-                visit(Custom {
-                    name: section.name(),
-                    data,
-                    depth,
-                    name_at,
-                    span: here..here + consumed,
-                });
+                visit(Custom { name: section.name(), data, depth, name_at, span: here..here + consumed });
             }
             Payload::End(_) => match stack.pop() {
                 Some(outer) => parser = outer,
@@ -434,20 +399,14 @@ mod tests {
     fn component(sections: &[(&str, &[u8])]) -> Vec<u8> {
         let mut component = wasm_encoder::Component::new();
         for (name, data) in sections {
-            component.section(&wasm_encoder::CustomSection {
-                name: (*name).into(),
-                data: (*data).into(),
-            });
+            component.section(&wasm_encoder::CustomSection { name: (*name).into(), data: (*data).into() });
         }
         component.finish()
     }
 
     #[test]
     fn text_loses_escapes_and_directions_and_is_capped() {
-        assert_eq!(
-            clean_text("a\u{1b}[31mb\u{202e}c\u{200b}\r\nd ", 100),
-            "a[31mbc\nd"
-        );
+        assert_eq!(clean_text("a\u{1b}[31mb\u{202e}c\u{200b}\r\nd ", 100), "a[31mbc\nd");
         assert_eq!(clean_text("abcdef", 3), "abc…");
         assert_eq!(clean_line("a\nb", 10), "a b");
     }
@@ -457,27 +416,18 @@ mod tests {
         let sdk = br#"{"version":1,"interfaces":{"tools":{"functions":{"f":{"docs":"from sdk"}}}}}
 "#;
         let sections = read_sections(&component(&[(SDK_DOCS, sdk)])).unwrap();
-        assert_eq!(
-            sections.docs.of_function(Some("tools"), "f"),
-            Some("from sdk")
-        );
-        let package = b"\x01{\"worlds\":{\"w\":{\"interface_exports\":{\"tools\":{\"funcs\":{\"f\":{\"docs\":\"from wit\"}}}}}}}";
-        let sections =
-            read_sections(&component(&[(SDK_DOCS, sdk), (PACKAGE_DOCS, package)])).unwrap();
-        assert_eq!(
-            sections.docs.of_function(Some("tools"), "f"),
-            Some("from wit")
-        );
+        assert_eq!(sections.docs.of_function(Some("tools"), "f"), Some("from sdk"));
+        let package =
+            b"\x01{\"worlds\":{\"w\":{\"interface_exports\":{\"tools\":{\"funcs\":{\"f\":{\"docs\":\"from wit\"}}}}}}}";
+        let sections = read_sections(&component(&[(SDK_DOCS, sdk), (PACKAGE_DOCS, package)])).unwrap();
+        assert_eq!(sections.docs.of_function(Some("tools"), "f"), Some("from wit"));
         assert_eq!(sections.notes, Vec::<String>::new());
     }
 
     #[test]
     fn doubled_or_broken_docs_are_dropped_and_noted() {
         for sections in [
-            vec![
-                (PACKAGE_DOCS, b"\x01{}".as_slice()),
-                (PACKAGE_DOCS, b"\x01{}"),
-            ],
+            vec![(PACKAGE_DOCS, b"\x01{}".as_slice()), (PACKAGE_DOCS, b"\x01{}")],
             vec![(PACKAGE_DOCS, b"\x01{".as_slice())],
             vec![(PACKAGE_DOCS, b"".as_slice())],
             vec![(PACKAGE_DOCS, b"\x09{}".as_slice())],
@@ -492,19 +442,10 @@ mod tests {
 
     #[test]
     fn doubled_or_broken_needs_are_refused() {
-        assert!(matches!(
-            read_sections(&component(&[(NEEDS, b"{}\n{}\n")])),
-            Err(NeedsError::Doubled(2))
-        ));
-        assert!(matches!(
-            read_sections(&component(&[(NEEDS, b"{}"), (NEEDS, b"{}")])),
-            Err(NeedsError::Doubled(2))
-        ));
+        assert!(matches!(read_sections(&component(&[(NEEDS, b"{}\n{}\n")])), Err(NeedsError::Doubled(2))));
+        assert!(matches!(read_sections(&component(&[(NEEDS, b"{}"), (NEEDS, b"{}")])), Err(NeedsError::Doubled(2))));
         for broken in [b"{".as_slice(), b"\xff", b"{\"a\":1,\"a\":2}"] {
-            assert!(matches!(
-                read_sections(&component(&[(NEEDS, broken)])),
-                Err(NeedsError::Malformed(_))
-            ));
+            assert!(matches!(read_sections(&component(&[(NEEDS, broken)])), Err(NeedsError::Malformed(_))));
         }
     }
 
@@ -520,15 +461,9 @@ mod tests {
     fn hidden_package_docs_keep_the_length_and_are_hidden_at_any_depth() {
         let mut outer = wasm_encoder::Component::new();
         let mut inner = wasm_encoder::Component::new();
-        inner.section(&wasm_encoder::CustomSection {
-            name: PACKAGE_DOCS.into(),
-            data: b"x".as_slice().into(),
-        });
+        inner.section(&wasm_encoder::CustomSection { name: PACKAGE_DOCS.into(), data: b"x".as_slice().into() });
         outer.section(&wasm_encoder::NestedComponentSection(&inner));
-        outer.section(&wasm_encoder::CustomSection {
-            name: PACKAGE_DOCS.into(),
-            data: b"x".as_slice().into(),
-        });
+        outer.section(&wasm_encoder::CustomSection { name: PACKAGE_DOCS.into(), data: b"x".as_slice().into() });
         let bytes = outer.finish();
         let hidden = hide_package_docs(&bytes);
         assert_eq!(hidden.len(), bytes.len());

@@ -15,9 +15,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use wit_parser::decoding::{DecodedWasm, decode};
-use wit_parser::{
-    Function as WitFunction, FunctionKind, InterfaceId, Resolve, WorldItem, WorldKey,
-};
+use wit_parser::{Function as WitFunction, FunctionKind, InterfaceId, Resolve, WorldItem, WorldKey};
 
 use crate::ids::{DescriptorDigest, ToolId};
 use crate::value::{Plan, canonical_bytes};
@@ -147,13 +145,11 @@ impl ReadError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::NotWasm => Some("build one with `portcullis build`"),
-            Self::CoreModule => Some(
-                "build for the target wasm32-wasip2, or wrap the module with `wasm-tools component new`",
-            ),
+            Self::CoreModule => {
+                Some("build for the target wasm32-wasip2, or wrap the module with `wasm-tools component new`")
+            }
             Self::WitPackage => Some("name the built component, not its WIT"),
-            Self::Empty => Some(
-                "a tool is a function that the component's world exports, itself or in an interface",
-            ),
+            Self::Empty => Some("a tool is a function that the component's world exports, itself or in an interface"),
             Self::AmbiguousInterface(_) => Some("rename one of the interfaces"),
             _ => None,
         }
@@ -176,8 +172,7 @@ pub fn read(bytes: &[u8]) -> Result<Component, ReadError> {
         _ => return Err(ReadError::NotWasm),
     }
     let sections = docs::read_sections(bytes)?;
-    let invalid =
-        |error: anyhow::Error| ReadError::Invalid(clean_text(&error.root_cause().to_string(), 300));
+    let invalid = |error: anyhow::Error| ReadError::Invalid(clean_text(&error.root_cause().to_string(), 300));
     let (resolve, world) = match decode(&docs::hide_package_docs(bytes)).map_err(invalid)? {
         DecodedWasm::Component(resolve, world) => (resolve, world),
         DecodedWasm::WitPackage(..) => return Err(ReadError::WitPackage),
@@ -228,19 +223,14 @@ pub fn read(bytes: &[u8]) -> Result<Component, ReadError> {
         let input = schema::of_arguments(&types, &params);
         let output = shown.map(|ty| schema::of_value(&types, ty)).transpose();
         let (input_schema, output_schema) = match (input, output) {
-            (Ok(input), Ok(output)) if fits(&input) && output.as_ref().is_none_or(fits) => {
-                (input, output)
-            }
+            (Ok(input), Ok(output)) if fits(&input) && output.as_ref().is_none_or(fits) => (input, output),
             _ => {
                 let reason = format!("its schema would be larger than {} KiB", SCHEMA_MAX >> 10);
                 refused.push(Refused { name, reason });
                 continue;
             }
         };
-        let description = sections
-            .docs
-            .of_function(export.bare.as_deref(), &export.function.name)
-            .map(str::to_owned);
+        let description = sections.docs.of_function(export.bare.as_deref(), &export.function.name).map(str::to_owned);
         functions.push(Function {
             name,
             instance: export.instance.clone(),
@@ -254,18 +244,8 @@ pub fn read(bytes: &[u8]) -> Result<Component, ReadError> {
     }
     functions.sort_by(|a, b| a.name.cmp(&b.name));
     refused.sort_by(|a, b| a.name.cmp(&b.name));
-    let imports = world
-        .imports
-        .iter()
-        .map(|(key, item)| import_name(&resolve, key, item))
-        .collect();
-    Ok(Component {
-        functions,
-        refused,
-        imports,
-        needs: sections.needs,
-        notes: sections.notes,
-    })
+    let imports = world.imports.iter().map(|(key, item)| import_name(&resolve, key, item)).collect();
+    Ok(Component { functions, refused, imports, needs: sections.needs, notes: sections.notes })
 }
 
 impl Function {
@@ -332,12 +312,10 @@ fn is_of_toolchain(name: &str, interface: &wit_parser::Interface) -> bool {
     let params = ["app-name", "symbols", "stub-wasi"];
     name == "exports"
         && interface.functions.len() == 1
-        && interface.functions.get("init").is_some_and(|init| {
-            init.params
-                .iter()
-                .map(|param| param.name.as_str())
-                .eq(params)
-        })
+        && interface
+            .functions
+            .get("init")
+            .is_some_and(|init| init.params.iter().map(|param| param.name.as_str()).eq(params))
 }
 
 fn exported<'r>(
@@ -348,13 +326,9 @@ fn exported<'r>(
     let mut bare_names: BTreeMap<String, ()> = BTreeMap::new();
     for (key, item) in exports {
         match item {
-            WorldItem::Function(function) => found.push(Export {
-                instance: None,
-                bare: None,
-                interface: None,
-                inline: false,
-                function,
-            }),
+            WorldItem::Function(function) => {
+                found.push(Export { instance: None, bare: None, interface: None, inline: false, function })
+            }
             WorldItem::Interface { id, .. } => {
                 let interface = &resolve.interfaces[*id];
                 let (instance, bare, inline) = match key {
@@ -365,18 +339,13 @@ fn exported<'r>(
                         (name.clone(), name.clone(), true)
                     }
                     WorldKey::Interface(key) => {
-                        let is_wasi = interface.package.is_some_and(|package| {
-                            resolve.packages[package].name.namespace == "wasi"
-                        });
+                        let is_wasi =
+                            interface.package.is_some_and(|package| resolve.packages[package].name.namespace == "wasi");
                         if is_wasi {
                             continue;
                         }
                         let bare = interface.name.clone().unwrap_or_default();
-                        (
-                            resolve.id_of(*key).unwrap_or_else(|| bare.clone()),
-                            bare,
-                            false,
-                        )
+                        (resolve.id_of(*key).unwrap_or_else(|| bare.clone()), bare, false)
                     }
                 };
                 if interface.functions.is_empty() {
@@ -411,22 +380,12 @@ fn shape(builder: &mut Builder<'_>, function: &WitFunction) -> Result<Shape, Str
     }
     let mut params: Vec<Field> = Vec::with_capacity(function.params.len());
     for param in &function.params {
-        let ty = builder
-            .add(&param.ty)
-            .map_err(|error| reason(&format!("argument `{}`", param.name), &error))?;
+        let ty = builder.add(&param.ty).map_err(|error| reason(&format!("argument `{}`", param.name), &error))?;
         if params.iter().any(|p| p.name == param.name) {
-            return Err(format!(
-                "it has two arguments with the name `{}`",
-                param.name
-            ));
+            return Err(format!("it has two arguments with the name `{}`", param.name));
         }
         let optional = builder.is_option(ty);
-        params.push(Field {
-            name: param.name.clone(),
-            ty,
-            optional,
-            docs: None,
-        });
+        params.push(Field { name: param.name.clone(), ty, optional, docs: None });
     }
     let result = match &function.result {
         Some(ty) => Some(builder.add(ty).map_err(|error| reason("result", &error))?),
@@ -448,12 +407,10 @@ fn import_name(resolve: &Resolve, key: &WorldKey, item: &WorldItem) -> String {
     match (key, item) {
         (WorldKey::Name(name), _) => name.clone(),
         (WorldKey::Interface(id), _) => {
-            resolve
-                .id_of(*id)
-                .unwrap_or_else(|| match resolve.interfaces[*id].name.clone() {
-                    Some(name) => name,
-                    None => "an interface without a name".to_owned(),
-                })
+            resolve.id_of(*id).unwrap_or_else(|| match resolve.interfaces[*id].name.clone() {
+                Some(name) => name,
+                None => "an interface without a name".to_owned(),
+            })
         }
     }
 }

@@ -74,22 +74,14 @@ impl<'t> Writer<'t> {
             }
             shared.insert(ty, key);
         }
-        Self {
-            types,
-            shared,
-            defs: BTreeMap::new(),
-            left: SCHEMA_NODES_MAX,
-        }
+        Self { types, shared, defs: BTreeMap::new(), left: SCHEMA_NODES_MAX }
     }
 
     fn finish(self, mut schema: Json) -> Result<Json, TooLarge> {
         if !self.defs.is_empty()
             && let Some(map) = schema.as_object_mut()
         {
-            map.insert(
-                "$defs".to_owned(),
-                Json::Object(self.defs.into_iter().collect()),
-            );
+            map.insert("$defs".to_owned(), Json::Object(self.defs.into_iter().collect()));
         }
         Ok(schema)
     }
@@ -138,40 +130,26 @@ impl<'t> Writer<'t> {
             Kind::List(inner) => json!({ "type": "array", "items": self.schema(*inner)? }),
             Kind::Tuple(items) if items.is_empty() => json!({ "type": "array", "maxItems": 0 }),
             Kind::Tuple(items) => {
-                let prefix = items
-                    .iter()
-                    .map(|ty| self.schema(*ty))
-                    .collect::<Result<Vec<_>, _>>()?;
+                let prefix = items.iter().map(|ty| self.schema(*ty)).collect::<Result<Vec<_>, _>>()?;
                 json!({ "type": "array", "prefixItems": prefix, "items": false,
                         "minItems": items.len(), "maxItems": items.len() })
             }
             Kind::Record(fields) => self.record(fields)?,
             Kind::Variant(cases) => {
-                let cases = cases
-                    .iter()
-                    .map(|case| self.case(case))
-                    .collect::<Result<Vec<_>, _>>()?;
+                let cases = cases.iter().map(|case| self.case(case)).collect::<Result<Vec<_>, _>>()?;
                 json!({ "oneOf": cases })
             }
-            Kind::Enum(cases) => {
-                with_case_docs(json!({ "type": "string", "enum": names(cases) }), cases)
-            }
+            Kind::Enum(cases) => with_case_docs(json!({ "type": "string", "enum": names(cases) }), cases),
             Kind::Flags(cases) => with_case_docs(
                 json!({ "type": "array", "items": { "enum": names(cases) }, "uniqueItems": true }),
                 cases,
             ),
-            Kind::Option {
-                inner,
-                wrapped: true,
-            } => json!({ "anyOf": [
+            Kind::Option { inner, wrapped: true } => json!({ "anyOf": [
                 { "type": "object", "properties": { "some": self.schema(*inner)? },
                   "required": ["some"], "additionalProperties": false },
                 { "type": "null" },
             ] }),
-            Kind::Option {
-                inner,
-                wrapped: false,
-            } => or_null(self.schema(*inner)?),
+            Kind::Option { inner, wrapped: false } => or_null(self.schema(*inner)?),
             Kind::Result { ok, err } => {
                 let ok = self.branch("ok", *ok)?;
                 let err = self.branch("err", *err)?;
@@ -193,13 +171,8 @@ impl<'t> Writer<'t> {
             }
             properties.insert(field.name.clone(), schema);
         }
-        let required: Vec<&str> = fields
-            .iter()
-            .filter(|f| !f.optional)
-            .map(|f| f.name.as_str())
-            .collect();
-        let mut schema =
-            json!({ "type": "object", "properties": properties, "additionalProperties": false });
+        let required: Vec<&str> = fields.iter().filter(|f| !f.optional).map(|f| f.name.as_str()).collect();
+        let mut schema = json!({ "type": "object", "properties": properties, "additionalProperties": false });
         if !required.is_empty() {
             schema["required"] = json!(required);
         }
@@ -227,16 +200,13 @@ impl<'t> Writer<'t> {
             Some(ty) => self.schema(ty)?,
             None => json!({ "type": "null" }),
         };
-        Ok(
-            json!({ "type": "object", "properties": { key: payload }, "required": [key],
-                   "additionalProperties": false }),
-        )
+        Ok(json!({ "type": "object", "properties": { key: payload }, "required": [key],
+                   "additionalProperties": false }))
     }
 }
 
 /// RFC 4648 base64 with padding and without stray bits in the last character.
-const BASE64: &str =
-    "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$";
+const BASE64: &str = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$";
 
 fn names(cases: &[Case]) -> Vec<&str> {
     cases.iter().map(|case| case.name.as_str()).collect()
@@ -244,10 +214,8 @@ fn names(cases: &[Case]) -> Vec<&str> {
 
 /// A string enum has no place for the documentation of its values, so it goes into the description.
 fn with_case_docs(mut schema: Json, cases: &[Case]) -> Json {
-    let lines: Vec<String> = cases
-        .iter()
-        .filter_map(|c| c.docs.as_ref().map(|docs| format!("`{}`: {docs}", c.name)))
-        .collect();
+    let lines: Vec<String> =
+        cases.iter().filter_map(|c| c.docs.as_ref().map(|docs| format!("`{}`: {docs}", c.name))).collect();
     if !lines.is_empty() {
         describe(&mut schema, &lines.join("\n"));
     }
@@ -279,10 +247,7 @@ fn or_null(mut schema: Json) -> Json {
 }
 
 fn is_leaf(kind: &Kind) -> bool {
-    matches!(
-        kind,
-        Kind::Bool | Kind::Int(_) | Kind::F32 | Kind::F64 | Kind::Char | Kind::String | Kind::Bytes
-    )
+    matches!(kind, Kind::Bool | Kind::Int(_) | Kind::F32 | Kind::F64 | Kind::Char | Kind::String | Kind::Bytes)
 }
 
 fn children(kind: &Kind) -> Vec<TypeRef> {

@@ -186,19 +186,8 @@ pub struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     /// A builder over `resolve`.
-    pub fn new(
-        resolve: &'a Resolve,
-        docs: &'a Docs,
-        names: &'a HashMap<InterfaceId, String>,
-    ) -> Self {
-        Self {
-            resolve,
-            docs,
-            names,
-            types: Types::default(),
-            seen: HashMap::new(),
-            primitives: HashMap::new(),
-        }
+    pub fn new(resolve: &'a Resolve, docs: &'a Docs, names: &'a HashMap<InterfaceId, String>) -> Self {
+        Self { resolve, docs, names, types: Types::default(), seen: HashMap::new(), primitives: HashMap::new() }
     }
 
     /// Whether `ty` is an option, so that an argument of this type may be absent.
@@ -237,12 +226,7 @@ impl<'a> Builder<'a> {
         if let Some(found) = self.primitives.get(key) {
             return Ok(*found);
         }
-        let added = self.types.push(Node {
-            kind,
-            name: None,
-            docs: None,
-            depth: 1,
-        })?;
+        let added = self.types.push(Node { kind, name: None, docs: None, depth: 1 })?;
         self.primitives.insert(key, added);
         Ok(added)
     }
@@ -264,9 +248,7 @@ impl<'a> Builder<'a> {
             _ => None,
         };
         let docs = self.docs;
-        let type_docs = name
-            .as_deref()
-            .and_then(|name| docs.of_type(home.as_deref(), name));
+        let type_docs = name.as_deref().and_then(|name| docs.of_type(home.as_deref(), name));
         let item_docs = |item: &str| type_docs.and_then(|d| d.items.get(item).cloned());
         let kind = match &def.kind {
             TypeDefKind::Type(Type::Id(inner)) => {
@@ -300,11 +282,7 @@ impl<'a> Builder<'a> {
                         Some(ty) => Some(self.nested(ty, aliases)?),
                         None => None,
                     };
-                    cases.push(Case {
-                        name: case.name.clone(),
-                        payload,
-                        docs: item_docs(&case.name),
-                    });
+                    cases.push(Case { name: case.name.clone(), payload, docs: item_docs(&case.name) });
                 }
                 distinct(cases.iter().map(|c| c.name.as_str()))?;
                 Kind::Variant(cases)
@@ -317,13 +295,9 @@ impl<'a> Builder<'a> {
                 let cases = names_as_cases(flags.flags.iter().map(|f| &f.name), item_docs)?;
                 Kind::Flags(cases)
             }
-            TypeDefKind::Tuple(tuple) => Kind::Tuple(
-                tuple
-                    .types
-                    .iter()
-                    .map(|ty| self.nested(ty, aliases))
-                    .collect::<Result<_, _>>()?,
-            ),
+            TypeDefKind::Tuple(tuple) => {
+                Kind::Tuple(tuple.types.iter().map(|ty| self.nested(ty, aliases)).collect::<Result<_, _>>()?)
+            }
             TypeDefKind::List(Type::U8) => Kind::Bytes,
             TypeDefKind::List(inner) => {
                 let inner = self.nested(inner, aliases)?;
@@ -339,12 +313,8 @@ impl<'a> Builder<'a> {
                 Kind::Option { inner, wrapped }
             }
             TypeDefKind::Result(result) => {
-                let mut part =
-                    |ty: &Option<Type>| ty.as_ref().map(|ty| self.nested(ty, aliases)).transpose();
-                Kind::Result {
-                    ok: part(&result.ok)?,
-                    err: part(&result.err)?,
-                }
+                let mut part = |ty: &Option<Type>| ty.as_ref().map(|ty| self.nested(ty, aliases)).transpose();
+                Kind::Result { ok: part(&result.ok)?, err: part(&result.err)? }
             }
             TypeDefKind::Resource => return Err(TypeError::NotAValue("a resource")),
             TypeDefKind::Handle(Handle::Own(_) | Handle::Borrow(_)) => {
@@ -360,12 +330,7 @@ impl<'a> Builder<'a> {
         };
         let depth = 1 + self.deepest(&kind);
         let docs = type_docs.and_then(|d| d.docs.clone());
-        let added = self.types.push(Node {
-            kind,
-            name,
-            docs,
-            depth,
-        })?;
+        let added = self.types.push(Node { kind, name, docs, depth })?;
         self.seen.insert(id, added);
         Ok(added)
     }
@@ -383,12 +348,7 @@ impl<'a> Builder<'a> {
             Kind::List(inner) | Kind::Option { inner, .. } => depth(inner),
             Kind::Tuple(items) => items.iter().map(depth).max().unwrap_or(0),
             Kind::Record(fields) => fields.iter().map(|f| depth(&f.ty)).max().unwrap_or(0),
-            Kind::Variant(cases) => cases
-                .iter()
-                .filter_map(|c| c.payload.as_ref())
-                .map(depth)
-                .max()
-                .unwrap_or(0),
+            Kind::Variant(cases) => cases.iter().filter_map(|c| c.payload.as_ref()).map(depth).max().unwrap_or(0),
             Kind::Result { ok, err } => ok.iter().chain(err).map(depth).max().unwrap_or(0),
             Kind::Bool
             | Kind::Int(_)
@@ -407,13 +367,7 @@ fn names_as_cases<'n>(
     names: impl Iterator<Item = &'n String>,
     docs: impl Fn(&str) -> Option<String>,
 ) -> Result<Vec<Case>, TypeError> {
-    let cases: Vec<Case> = names
-        .map(|name| Case {
-            name: name.clone(),
-            payload: None,
-            docs: docs(name),
-        })
-        .collect();
+    let cases: Vec<Case> = names.map(|name| Case { name: name.clone(), payload: None, docs: docs(name) }).collect();
     distinct(cases.iter().map(|c| c.name.as_str()))?;
     Ok(cases)
 }

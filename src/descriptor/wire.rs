@@ -13,10 +13,7 @@ pub const WIRE_NAME_MAX: usize = 64;
 ///
 /// An id whose plain name is too long, collides (then every id of the colliding set) or is `reserved` for another id
 /// gets its name cut, plus `_` and 8 hexadecimal digits of the id's SHA-256.
-pub fn assign(
-    ids: &BTreeSet<ToolId>,
-    reserved: impl Fn(&str) -> Option<ToolId>,
-) -> BTreeMap<ToolId, String> {
+pub fn assign(ids: &BTreeSet<ToolId>, reserved: impl Fn(&str) -> Option<ToolId>) -> BTreeMap<ToolId, String> {
     let mut users: HashMap<String, usize> = HashMap::new();
     for id in ids {
         *users.entry(plain(id)).or_default() += 1;
@@ -28,27 +25,14 @@ pub fn assign(
             let name = plain(id);
             let taken = reserved(&name).is_some_and(|owner| owner != *id);
             let unique = users.get(&name) == Some(&1) && !hashed_names.contains(&name);
-            let name = if unique && !taken && name.len() <= WIRE_NAME_MAX {
-                name
-            } else {
-                hashed(id)
-            };
+            let name = if unique && !taken && name.len() <= WIRE_NAME_MAX { name } else { hashed(id) };
             (id.clone(), name)
         })
         .collect()
 }
 
 fn plain(id: &ToolId) -> String {
-    id.as_str()
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || c == '_' || c == '-' {
-                c
-            } else {
-                '_'
-            }
-        })
-        .collect()
+    id.as_str().chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect()
 }
 
 fn hashed(id: &ToolId) -> String {
@@ -78,20 +62,14 @@ mod tests {
         let names = assign(&ids(&["a/b.c", "a/b_c", "a_b/c", "a/other"]), |_| None);
         let distinct: BTreeSet<&String> = names.values().collect();
         assert_eq!(distinct.len(), 4);
-        assert_eq!(
-            names.values().filter(|n| n.starts_with("a_b_c_")).count(),
-            3
-        );
+        assert_eq!(names.values().filter(|n| n.starts_with("a_b_c_")).count(), 3);
         assert!(names.values().any(|n| n == "a_other"));
     }
 
     #[test]
     fn long_names_are_cut_to_the_limit_and_stay_apart() {
         let long = "x".repeat(80);
-        let names = assign(
-            &ids(&[&format!("p/{long}a"), &format!("p/{long}b")]),
-            |_| None,
-        );
+        let names = assign(&ids(&[&format!("p/{long}a"), &format!("p/{long}b")]), |_| None);
         let distinct: BTreeSet<&String> = names.values().collect();
         assert_eq!(distinct.len(), 2);
         assert!(names.values().all(|n| n.len() == WIRE_NAME_MAX));
@@ -110,9 +88,7 @@ mod tests {
     #[test]
     fn a_name_once_served_is_not_given_to_another_id() {
         let before: ToolId = "a/b.c".parse().unwrap();
-        let names = assign(&ids(&["a/b_c"]), |name| {
-            (name == "a_b_c").then(|| before.clone())
-        });
+        let names = assign(&ids(&["a/b_c"]), |name| (name == "a_b_c").then(|| before.clone()));
         assert_ne!(names.values().next().unwrap(), "a_b_c");
     }
 }

@@ -75,12 +75,7 @@ impl Confirmation {
 
     /// A human's yes to exactly this call with exactly this authority.
     pub fn accept(&self, route: &'static str, who: String) -> Answer {
-        Answer {
-            call: self.call,
-            shown: self.authority.clone(),
-            route,
-            who,
-        }
+        Answer { call: self.call, shown: self.authority.clone(), route, who }
     }
 }
 
@@ -203,19 +198,12 @@ pub struct Evaluation {
 
 /// Lets every source vote. Pure, and the same for a real call, a resume and `explain`.
 pub(crate) fn evaluate(facts: &Facts<'_>) -> Evaluation {
-    let mut votes = vec![
-        visibility(facts),
-        registry(facts),
-        narrowing(facts),
-        arguments(facts),
-    ];
+    let mut votes = vec![visibility(facts), registry(facts), narrowing(facts), arguments(facts)];
     let canonical = match &facts.arguments {
         Some(Ok(canonical)) => Some(*canonical),
         _ => None,
     };
-    let mut authority = facts.configured.map_or_else(Authority::none, |configured| {
-        configured.meet(facts.narrowing)
-    });
+    let mut authority = facts.configured.map_or_else(Authority::none, |configured| configured.meet(facts.narrowing));
     match (facts.policy, canonical) {
         (Some(policy), Some(canonical)) => {
             let vote = policy.vote(canonical);
@@ -223,43 +211,26 @@ pub(crate) fn evaluate(facts: &Facts<'_>) -> Evaluation {
             authority = authority.meet(&vote.only);
             votes.push(policy_vote(facts.tool, &vote, canonical, &before));
         }
-        _ => votes.push(abstain(
-            Source::Policy,
-            "the call is not known well enough to match rules",
-        )),
+        _ => votes.push(abstain(Source::Policy, "the call is not known well enough to match rules")),
     }
     votes.push(match &facts.unenforceable {
-        Some(what) => deny(
-            Source::Enforceability,
-            Code::Unenforceable,
-            what.clone(),
-            None,
-        ),
+        Some(what) => deny(Source::Enforceability, Code::Unenforceable, what.clone(), None),
         None => abstain(Source::Enforceability, "every granted axis can be enforced"),
     });
-    let answered = facts
-        .answer
-        .filter(|answer| Some(answer.call) == facts.call);
+    let answered = facts.answer.filter(|answer| Some(answer.call) == facts.call);
     votes.push(match answered {
         Some(answer) => {
             authority = authority.meet(&answer.shown);
             Vote {
                 source: Source::Human,
                 ballot: Ballot::Allow,
-                reason: format!(
-                    "{} said yes to this exact call ({})",
-                    answer.who, answer.route
-                ),
+                reason: format!("{} said yes to this exact call ({})", answer.who, answer.route),
                 hint: None,
             }
         }
         None => abstain(Source::Human, "nobody was asked about this exact call"),
     });
-    Evaluation {
-        votes,
-        authority,
-        call: facts.call,
-    }
+    Evaluation { votes, authority, call: facts.call }
 }
 
 impl Evaluation {
@@ -275,15 +246,11 @@ impl Evaluation {
 
     /// The deciding vote: the most restrictive one, and the first of its kind. A human's allow answers an ask.
     pub fn deciding(&self) -> Option<&Vote> {
-        let first =
-            |wanted: fn(&Ballot) -> bool| self.votes.iter().find(|vote| wanted(&vote.ballot));
+        let first = |wanted: fn(&Ballot) -> bool| self.votes.iter().find(|vote| wanted(&vote.ballot));
         if let Some(denied) = first(|ballot| matches!(ballot, Ballot::Deny(_))) {
             return Some(denied);
         }
-        let human = self
-            .votes
-            .iter()
-            .find(|vote| vote.source == Source::Human && vote.ballot == Ballot::Allow);
+        let human = self.votes.iter().find(|vote| vote.source == Source::Human && vote.ballot == Ballot::Allow);
         match first(|ballot| *ballot == Ballot::Ask) {
             Some(ask) => human.or(Some(ask)),
             None => first(|ballot| *ballot == Ballot::Allow),
@@ -294,39 +261,16 @@ impl Evaluation {
     pub(crate) fn into_verdict(self, operation: OperationId, now: Instant) -> Verdict {
         let deciding = self.deciding().cloned();
         match (deciding, self.call) {
-            (
-                Some(Vote {
-                    ballot: Ballot::Deny(code),
-                    reason,
-                    hint,
-                    ..
-                }),
-                _,
-            ) => Verdict::Deny(Denial { code, reason, hint }),
-            (
-                Some(Vote {
-                    ballot: Ballot::Ask,
-                    reason,
-                    hint,
-                    ..
-                }),
-                Some(call),
-            ) => {
-                let hint = hint.unwrap_or_default();
-                Verdict::Confirm(Confirmation {
-                    call,
-                    authority: self.authority,
-                    reason,
-                    hint,
-                })
+            (Some(Vote { ballot: Ballot::Deny(code), reason, hint, .. }), _) => {
+                Verdict::Deny(Denial { code, reason, hint })
             }
-            (
-                Some(Vote {
-                    ballot: Ballot::Allow,
-                    ..
-                }),
-                Some(call),
-            ) => Verdict::Allow(Permit::seal(call, operation, self.authority, now)),
+            (Some(Vote { ballot: Ballot::Ask, reason, hint, .. }), Some(call)) => {
+                let hint = hint.unwrap_or_default();
+                Verdict::Confirm(Confirmation { call, authority: self.authority, reason, hint })
+            }
+            (Some(Vote { ballot: Ballot::Allow, .. }), Some(call)) => {
+                Verdict::Allow(Permit::seal(call, operation, self.authority, now))
+            }
             _ => Verdict::Deny(Denial {
                 code: Code::ToolDenied,
                 reason: "no source allows this call".to_owned(),
@@ -355,21 +299,11 @@ impl Evaluation {
 }
 
 fn abstain(source: Source, reason: &str) -> Vote {
-    Vote {
-        source,
-        ballot: Ballot::Abstain,
-        reason: reason.to_owned(),
-        hint: None,
-    }
+    Vote { source, ballot: Ballot::Abstain, reason: reason.to_owned(), hint: None }
 }
 
 fn deny(source: Source, code: Code, reason: String, hint: Option<String>) -> Vote {
-    Vote {
-        source,
-        ballot: Ballot::Deny(code),
-        reason,
-        hint,
-    }
+    Vote { source, ballot: Ballot::Deny(code), reason, hint }
 }
 
 fn visibility(facts: &Facts<'_>) -> Vote {
@@ -387,10 +321,7 @@ fn visibility(facts: &Facts<'_>) -> Vote {
 fn registry(facts: &Facts<'_>) -> Vote {
     let package = facts.tool.package();
     match &facts.registry {
-        None => abstain(
-            Source::Registry,
-            "the tool is not visible, so no package was looked for",
-        ),
+        None => abstain(Source::Registry, "the tool is not visible, so no package was looked for"),
         Some(Availability::One(digest)) => Vote {
             source: Source::Registry,
             ballot: Ballot::Abstain,
@@ -401,28 +332,19 @@ fn registry(facts: &Facts<'_>) -> Vote {
             Source::Registry,
             Code::ToolUnavailable,
             format!("the package `{package}` cannot be used: {why}"),
-            Some(format!(
-                "`portcullis show {package}` tells more; `portcullis update {package}` pins what is there"
-            )),
+            Some(format!("`portcullis show {package}` tells more; `portcullis update {package}` pins what is there")),
         ),
         Some(Availability::Ambiguous(why)) => deny(
             Source::Registry,
             Code::ToolAmbiguous,
-            format!(
-                "more than one implementation claims `{}`: {why}",
-                facts.tool
-            ),
-            Some(format!(
-                "hide one of them with `expose` under [tools.{package}]"
-            )),
+            format!("more than one implementation claims `{}`: {why}", facts.tool),
+            Some(format!("hide one of them with `expose` under [tools.{package}]")),
         ),
         Some(Availability::Changed) => deny(
             Source::Registry,
             Code::PackageChanged,
             format!("the package `{package}` is not the one that was published"),
-            Some(format!(
-                "look at the difference with `portcullis update {package}`, which pins it again"
-            )),
+            Some(format!("look at the difference with `portcullis update {package}`, which pins it again")),
         ),
     }
 }
@@ -441,37 +363,23 @@ fn narrowing(facts: &Facts<'_>) -> Vote {
 
 fn arguments(facts: &Facts<'_>) -> Vote {
     match &facts.arguments {
-        None => abstain(
-            Source::Arguments,
-            "the tool is not known, so its arguments have no types",
-        ),
+        None => abstain(Source::Arguments, "the tool is not known, so its arguments have no types"),
         Some(Ok(_)) => abstain(Source::Arguments, "the arguments fit the tool's types"),
         Some(Err(what)) => deny(
             Source::Arguments,
             Code::ArgumentsInvalid,
             what.clone(),
-            Some(format!(
-                "`portcullis show {}` prints the schema",
-                facts.tool.package()
-            )),
+            Some(format!("`portcullis show {}` prints the schema", facts.tool.package())),
         ),
     }
 }
 
 fn policy_vote(tool: &ToolId, vote: &PolicyVote, arguments: &Json, configured: &Authority) -> Vote {
     let places = || {
-        vote.rules
-            .iter()
-            .map(|rule| format!("`{}` at line {}", rule.tool, rule.line))
-            .collect::<Vec<_>>()
-            .join(", ")
+        vote.rules.iter().map(|rule| format!("`{}` at line {}", rule.tool, rule.line)).collect::<Vec<_>>().join(", ")
     };
-    let why = vote
-        .rules
-        .iter()
-        .find_map(|rule| rule.reason.as_deref())
-        .map(|why| format!(": {why}"))
-        .unwrap_or_default();
+    let why =
+        vote.rules.iter().find_map(|rule| rule.reason.as_deref()).map(|why| format!(": {why}")).unwrap_or_default();
     let by_default = vote.rules.is_empty();
     match vote.verdict {
         RuleVerdict::Allow => Vote {
@@ -500,10 +408,7 @@ fn policy_vote(tool: &ToolId, vote: &PolicyVote, arguments: &Json, configured: &
             Source::Policy,
             Code::ToolDenied,
             format!("a rule of this host denies `{tool}` with these arguments{why}"),
-            Some(format!(
-                "the rule is {}; a deny wins over every allow, so change or remove it there",
-                places()
-            )),
+            Some(format!("the rule is {}; a deny wins over every allow, so change or remove it there", places())),
         ),
     }
 }
@@ -521,34 +426,17 @@ fn suggestion(tool: &ToolId, arguments: &Json, configured: &Authority) -> String
             .collect()
     };
     if !configured.files.is_nothing() {
-        let named = names_where(&|text| {
-            text.parse()
-                .is_ok_and(|path| configured.files.access(&path).is_some())
-        });
-        let folders = || {
-            configured
-                .files
-                .mounts()
-                .iter()
-                .map(|m| format!("\"{}/**\"", m.guest))
-                .collect()
-        };
+        let named = names_where(&|text| text.parse().is_ok_and(|path| configured.files.access(&path).is_some()));
+        let folders = || configured.files.mounts().iter().map(|m| format!("\"{}/**\"", m.guest)).collect();
         let entries = if named.is_empty() { folders() } else { named };
         parts.push(format!("files = [{}]", entries.join(", ")));
     }
     if !configured.http.is_nothing() {
-        let named = names_where(&|text| {
-            text.parse::<crate::authority::url_pattern::NormalUrl>()
-                .is_ok()
-        });
+        let named = names_where(&|text| text.parse::<crate::authority::url_pattern::NormalUrl>().is_ok());
         if !named.is_empty() {
             parts.push(format!("http = [{}]", named.join(", ")));
         }
     }
-    let only = if parts.is_empty() {
-        String::new()
-    } else {
-        format!("\nonly = {{ {} }}", parts.join(", "))
-    };
+    let only = if parts.is_empty() { String::new() } else { format!("\nonly = {{ {} }}", parts.join(", ")) };
     format!("[[policy.rules]]\ntool = \"{tool}\"\nverdict = \"allow\"{only}")
 }

@@ -79,18 +79,8 @@ pub enum PermitError {
 }
 
 impl Permit {
-    pub(super) fn seal(
-        call: CallDigest,
-        operation: OperationId,
-        authority: Authority,
-        now: Instant,
-    ) -> Self {
-        Self {
-            call,
-            operation,
-            authority,
-            expires: now + PERMIT_LIFETIME,
-        }
+    pub(super) fn seal(call: CallDigest, operation: OperationId, authority: Authority, now: Instant) -> Self {
+        Self { call, operation, authority, expires: now + PERMIT_LIFETIME }
     }
 
     /// The operation that the permit is for.

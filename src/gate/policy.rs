@@ -61,9 +61,7 @@ pub struct ToolGlob {
 
 /// A tool glob that could never match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a tool pattern has the form package/function, with `*` on either side of the one `/`; `*/*` means every tool"
-)]
+#[error("a tool pattern has the form package/function, with `*` on either side of the one `/`; `*/*` means every tool")]
 pub struct ToolGlobError;
 
 impl ToolGlob {
@@ -95,16 +93,10 @@ impl FromStr for ToolGlob {
 
     fn from_str(text: &str) -> Result<Self, ToolGlobError> {
         // With each star replaced by a character that an id may hold, the rest must be an id.
-        text.replace('*', "x")
-            .parse::<ToolId>()
-            .map_err(|_| ToolGlobError)?;
+        text.replace('*', "x").parse::<ToolId>().map_err(|_| ToolGlobError)?;
         let (package, function) = text.split_once('/').ok_or(ToolGlobError)?;
         let pieces = |side: &str| side.split('*').map(str::to_owned).collect();
-        Ok(Self {
-            text: text.to_owned(),
-            package: pieces(package),
-            function: pieces(function),
-        })
+        Ok(Self { text: text.to_owned(), package: pieces(package), function: pieces(function) })
     }
 }
 
@@ -147,10 +139,7 @@ impl ArgumentSchema {
             .with_pattern_options(jsonschema::PatternOptions::regex())
             .build(&source)
             .map_err(|error| SchemaError::Invalid(error.to_string()))?;
-        Ok(Self {
-            source,
-            validator: Arc::new(validator),
-        })
+        Ok(Self { source, validator: Arc::new(validator) })
     }
 
     /// Whether the arguments fit. Validity only: collecting errors can take exponential time.
@@ -192,17 +181,11 @@ pub struct Rule {
 impl Rule {
     /// Higher is more specific.
     fn specificity(&self) -> (bool, usize, bool) {
-        (
-            self.tool.is_exact(),
-            self.tool.literal_prefix(),
-            self.arguments.is_some(),
-        )
+        (self.tool.is_exact(), self.tool.literal_prefix(), self.arguments.is_some())
     }
 
     fn fits(&self, arguments: &Json) -> bool {
-        self.arguments
-            .as_ref()
-            .is_none_or(|schema| schema.fits(arguments))
+        self.arguments.as_ref().is_none_or(|schema| schema.fits(arguments))
     }
 }
 
@@ -237,19 +220,10 @@ pub struct PolicyVote {
 impl Policy {
     /// The part that concerns one tool.
     pub fn for_tool(&self, tool: &ToolId) -> ToolPolicy {
-        let matching = self
-            .rules
-            .iter()
-            .filter(|rule| rule.tool.matches(tool))
-            .cloned();
-        let (denials, mut others): (Vec<_>, Vec<_>) =
-            matching.partition(|rule| rule.verdict == RuleVerdict::Deny);
+        let matching = self.rules.iter().filter(|rule| rule.tool.matches(tool)).cloned();
+        let (denials, mut others): (Vec<_>, Vec<_>) = matching.partition(|rule| rule.verdict == RuleVerdict::Deny);
         others.sort_by_key(|rule| Reverse(rule.specificity()));
-        ToolPolicy {
-            default: self.default,
-            denials,
-            others,
-        }
+        ToolPolicy { default: self.default, denials, others }
     }
 }
 
@@ -257,56 +231,26 @@ impl ToolPolicy {
     /// The vote on one call. Any matching deny wins; among the others the most specific; among equals the strictest,
     /// under the meet of what they leave.
     pub fn vote(&self, arguments: &Json) -> PolicyVote {
-        let denials: Vec<_> = self
-            .denials
-            .iter()
-            .filter(|rule| rule.fits(arguments))
-            .cloned()
-            .collect();
+        let denials: Vec<_> = self.denials.iter().filter(|rule| rule.fits(arguments)).cloned().collect();
         if !denials.is_empty() {
-            return PolicyVote {
-                verdict: RuleVerdict::Deny,
-                rules: denials,
-                only: Authority::none(),
-            };
+            return PolicyVote { verdict: RuleVerdict::Deny, rules: denials, only: Authority::none() };
         }
-        let mut matching = self
-            .others
-            .iter()
-            .filter(|rule| rule.fits(arguments))
-            .peekable();
+        let mut matching = self.others.iter().filter(|rule| rule.fits(arguments)).peekable();
         let Some(first) = matching.peek() else {
             let verdict = match self.default {
                 DefaultVerdict::Ask => RuleVerdict::Ask,
                 DefaultVerdict::Deny => RuleVerdict::Deny,
             };
-            return PolicyVote {
-                verdict,
-                rules: Vec::new(),
-                only: Authority::configured(),
-            };
+            return PolicyVote { verdict, rules: Vec::new(), only: Authority::configured() };
         };
         let best = first.specificity();
-        let rules: Vec<_> = matching
-            .take_while(|rule| rule.specificity() == best)
-            .cloned()
-            .collect();
-        let verdict = rules
-            .iter()
-            .map(|rule| rule.verdict)
-            .max()
-            .unwrap_or(RuleVerdict::Deny);
+        let rules: Vec<_> = matching.take_while(|rule| rule.specificity() == best).cloned().collect();
+        let verdict = rules.iter().map(|rule| rule.verdict).max().unwrap_or(RuleVerdict::Deny);
         let only = rules
             .iter()
             .filter_map(|rule| rule.only.as_ref())
-            .fold(Authority::configured(), |met, only| {
-                met.meet(&only.of(arguments))
-            });
-        PolicyVote {
-            verdict,
-            rules,
-            only,
-        }
+            .fold(Authority::configured(), |met, only| met.meet(&only.of(arguments)));
+        PolicyVote { verdict, rules, only }
     }
 }
 
@@ -316,12 +260,7 @@ mod tests {
 
     use super::*;
 
-    fn rule(
-        tool: &str,
-        arguments: Option<Json>,
-        verdict: RuleVerdict,
-        only: Option<&str>,
-    ) -> Arc<Rule> {
+    fn rule(tool: &str, arguments: Option<Json>, verdict: RuleVerdict, only: Option<&str>) -> Arc<Rule> {
         Arc::new(Rule {
             tool: tool.parse().unwrap(),
             arguments: arguments.map(|schema| ArgumentSchema::new(schema).unwrap()),
@@ -334,82 +273,42 @@ mod tests {
 
     fn vote(rules: &[Arc<Rule>], arguments: Json) -> PolicyVote {
         let tool = "files/read".parse().unwrap();
-        let forward = Policy {
-            default: DefaultVerdict::Ask,
-            rules: rules.to_vec(),
-        };
-        let backward = Policy {
-            default: DefaultVerdict::Ask,
-            rules: rules.iter().rev().cloned().collect(),
-        };
-        let (a, b) = (
-            forward.for_tool(&tool).vote(&arguments),
-            backward.for_tool(&tool).vote(&arguments),
-        );
-        assert_eq!(
-            (a.verdict, &a.only),
-            (b.verdict, &b.only),
-            "the order of rules matters"
-        );
+        let forward = Policy { default: DefaultVerdict::Ask, rules: rules.to_vec() };
+        let backward = Policy { default: DefaultVerdict::Ask, rules: rules.iter().rev().cloned().collect() };
+        let (a, b) = (forward.for_tool(&tool).vote(&arguments), backward.for_tool(&tool).vote(&arguments));
+        assert_eq!((a.verdict, &a.only), (b.verdict, &b.only), "the order of rules matters");
         a
     }
 
     #[test]
     fn a_call_without_a_rule_gets_the_default() {
         assert_eq!(vote(&[], json!({})).verdict, RuleVerdict::Ask);
-        assert_eq!(
-            vote(
-                &[rule("other/*", None, RuleVerdict::Allow, None)],
-                json!({})
-            )
-            .verdict,
-            RuleVerdict::Ask
-        );
+        assert_eq!(vote(&[rule("other/*", None, RuleVerdict::Allow, None)], json!({})).verdict, RuleVerdict::Ask);
     }
 
     #[test]
     fn any_matching_deny_wins_over_a_more_specific_allow() {
-        let rules = [
-            rule("files/read", None, RuleVerdict::Allow, None),
-            rule("*/*", None, RuleVerdict::Deny, None),
-        ];
+        let rules = [rule("files/read", None, RuleVerdict::Allow, None), rule("*/*", None, RuleVerdict::Deny, None)];
         assert_eq!(vote(&rules, json!({})).verdict, RuleVerdict::Deny);
     }
 
     #[test]
     fn the_most_specific_wins_among_the_rest() {
-        let with =
-            Some(json!({ "properties": { "path": { "const": "/a" } }, "required": ["path"] }));
+        let with = Some(json!({ "properties": { "path": { "const": "/a" } }, "required": ["path"] }));
         let rules = [
             rule("*/*", None, RuleVerdict::Ask, None),
             rule("files/*", None, RuleVerdict::Allow, None),
             rule("files/read", with, RuleVerdict::Ask, None),
         ];
-        assert_eq!(
-            vote(&rules, json!({ "path": "/a" })).verdict,
-            RuleVerdict::Ask
-        );
-        assert_eq!(
-            vote(&rules, json!({ "path": "/b" })).verdict,
-            RuleVerdict::Allow
-        );
+        assert_eq!(vote(&rules, json!({ "path": "/a" })).verdict, RuleVerdict::Ask);
+        assert_eq!(vote(&rules, json!({ "path": "/b" })).verdict, RuleVerdict::Allow);
     }
 
     #[test]
     fn among_equals_the_stricter_verdict_and_the_meet_hold() {
         let rules = [
-            rule(
-                "files/read",
-                None,
-                RuleVerdict::Allow,
-                Some(r#"files = ["/data/**"]"#),
-            ),
-            rule(
-                "files/read",
-                None,
-                RuleVerdict::Ask,
-                Some(r#"files = ["/**/*.csv"]"#),
-            ),
+            rule("files/read", None, RuleVerdict::Allow, Some(r#"files = ["/data/**"]"#)),
+            rule("files/read", None, RuleVerdict::Ask, Some(r#"files = ["/**/*.csv"]"#)),
         ];
         let vote = vote(&rules, json!({}));
         assert_eq!(vote.verdict, RuleVerdict::Ask);
@@ -444,10 +343,7 @@ mod tests {
         for _ in 0..SCHEMA_DEPTH_MAX {
             deep = json!({ "not": deep });
         }
-        assert_eq!(
-            ArgumentSchema::new(deep).unwrap_err(),
-            SchemaError::TooLarge
-        );
+        assert_eq!(ArgumentSchema::new(deep).unwrap_err(), SchemaError::TooLarge);
         let slow = ArgumentSchema::new(json!({ "pattern": "^(a+)+$" })).unwrap();
         assert!(!slow.fits(&json!(format!("{}b", "a".repeat(100_000)))));
     }

@@ -85,10 +85,7 @@ impl Journal {
         }
         transaction.commit()?;
         let quick = connect(path, "NORMAL")?;
-        Ok(Self {
-            quick: Mutex::new(quick),
-            durable: Mutex::new(durable),
-        })
+        Ok(Self { quick: Mutex::new(quick), durable: Mutex::new(durable) })
     }
 
     fn connection(&self, sync: Sync) -> MutexGuard<'_, Connection> {
@@ -147,15 +144,8 @@ impl Journal {
     ) -> Result<(), JournalError> {
         self.advance(operation, event, sync, |connection, state| {
             connection
-                .prepare_cached(
-                    "UPDATE calls SET state = ?2, code = ?3, answered = ?4 WHERE operation = ?1",
-                )?
-                .execute(params![
-                    operation.to_string(),
-                    state.as_str(),
-                    code.map(Code::as_str),
-                    answered
-                ])
+                .prepare_cached("UPDATE calls SET state = ?2, code = ?3, answered = ?4 WHERE operation = ?1")?
+                .execute(params![operation.to_string(), state.as_str(), code.map(Code::as_str), answered])
         })
     }
 
@@ -164,12 +154,7 @@ impl Journal {
     /// # Errors
     ///
     /// As [`Journal::decided`], or the call was not executing.
-    pub fn ended(
-        &self,
-        operation: OperationId,
-        ended: &Ended<'_>,
-        sync: Sync,
-    ) -> Result<(), JournalError> {
+    pub fn ended(&self, operation: OperationId, ended: &Ended<'_>, sync: Sync) -> Result<(), JournalError> {
         self.advance(operation, Event::Complete, sync, |connection, state| {
             connection
                 .prepare_cached(
@@ -198,9 +183,7 @@ impl Journal {
         let stored: String = transaction
             .prepare_cached("SELECT state FROM calls WHERE operation = ?1")?
             .query_row(params![operation.to_string()], |row| row.get(0))?;
-        let state: CallState = stored
-            .parse()
-            .map_err(|()| JournalError::Malformed(operation))?;
+        let state: CallState = stored.parse().map_err(|()| JournalError::Malformed(operation))?;
         update(&transaction, state.after(event)?)?;
         transaction.commit()?;
         Ok(())
@@ -211,16 +194,11 @@ impl Journal {
     /// # Errors
     ///
     /// The record cannot be read, or is malformed.
-    pub fn state(
-        &self,
-        operation: OperationId,
-    ) -> Result<Option<(CallState, Option<String>)>, JournalError> {
+    pub fn state(&self, operation: OperationId) -> Result<Option<(CallState, Option<String>)>, JournalError> {
         let connection = self.connection(Sync::Committed);
         let found: Option<(String, Option<String>)> = connection
             .prepare_cached("SELECT state, code FROM calls WHERE operation = ?1")?
-            .query_row(params![operation.to_string()], |row| {
-                Ok((row.get(0)?, row.get(1)?))
-            })
+            .query_row(params![operation.to_string()], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()?;
         match found {
             None => Ok(None),
@@ -257,8 +235,8 @@ impl Journal {
         let mut connection = self.connection(Sync::Committed);
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         {
-            let mut insert = transaction
-                .prepare_cached("INSERT OR IGNORE INTO wire_names (name, tool) VALUES (?1, ?2)")?;
+            let mut insert =
+                transaction.prepare_cached("INSERT OR IGNORE INTO wire_names (name, tool) VALUES (?1, ?2)")?;
             for (name, tool) in names {
                 insert.execute(params![name, tool.as_str()])?;
             }
@@ -278,9 +256,7 @@ fn connect(path: &Path, synchronous: &str) -> Result<Connection, JournalError> {
 }
 
 fn now() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
@@ -292,11 +268,7 @@ mod tests {
     use crate::ids::{Principal, RunId};
 
     fn operation() -> OperationId {
-        OperationId {
-            run: RunId::random().unwrap(),
-            step: 0,
-            call: 0,
-        }
+        OperationId { run: RunId::random().unwrap(), step: 0, call: 0 }
     }
 
     fn decide(journal: &Journal, operation: OperationId, event: Event) -> Result<(), JournalError> {
@@ -319,18 +291,11 @@ mod tests {
         decide(&journal, operation, Event::Allow).unwrap();
         assert!(decide(&journal, operation, Event::Allow).is_err());
         let effects = json!([]);
-        let ended = Ended {
-            code: None,
-            output: None,
-            effects: &effects,
-        };
+        let ended = Ended { code: None, output: None, effects: &effects };
         journal.ended(operation, &ended, Sync::Committed).unwrap();
         assert!(journal.ended(operation, &ended, Sync::Committed).is_err());
         let reopened = Journal::open(&folder.path().join("j")).unwrap();
-        assert_eq!(
-            reopened.state(operation).unwrap(),
-            Some((CallState::Completed, None))
-        );
+        assert_eq!(reopened.state(operation).unwrap(), Some((CallState::Completed, None)));
     }
 
     #[test]
@@ -340,15 +305,8 @@ mod tests {
         let operation = operation();
         decide(&journal, operation, Event::Refuse).unwrap();
         let effects = json!([]);
-        let ended = Ended {
-            code: None,
-            output: None,
-            effects: &effects,
-        };
-        assert!(matches!(
-            journal.ended(operation, &ended, Sync::Durable),
-            Err(JournalError::Transition(_))
-        ));
+        let ended = Ended { code: None, output: None, effects: &effects };
+        assert!(matches!(journal.ended(operation, &ended, Sync::Durable), Err(JournalError::Transition(_))));
     }
 
     #[test]
@@ -356,13 +314,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("j");
         drop(Journal::open(&path).unwrap());
-        Connection::open(&path)
-            .unwrap()
-            .pragma_update(None, "user_version", 99)
-            .unwrap();
-        assert!(matches!(
-            Journal::open(&path),
-            Err(JournalError::Version { found: 99 })
-        ));
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
+        assert!(matches!(Journal::open(&path), Err(JournalError::Version { found: 99 })));
     }
 }

@@ -43,13 +43,7 @@ pub struct TransitionError {
 
 impl CallState {
     /// Every state.
-    pub const ALL: [Self; 5] = [
-        Self::Requested,
-        Self::Awaiting,
-        Self::Executing,
-        Self::Completed,
-        Self::Blocked,
-    ];
+    pub const ALL: [Self; 5] = [Self::Requested, Self::Awaiting, Self::Executing, Self::Completed, Self::Blocked];
 
     /// The state after `event`.
     ///
@@ -93,10 +87,7 @@ impl FromStr for CallState {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        Self::ALL
-            .into_iter()
-            .find(|state| state.as_str() == text)
-            .ok_or(())
+        Self::ALL.into_iter().find(|state| state.as_str() == text).ok_or(())
     }
 }
 

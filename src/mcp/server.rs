@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rmcp::ErrorData;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, Implementation, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig,
+    CallToolRequestParams, CallToolResponse, Implementation, ListToolsResult, PaginatedRequestParams,
+    ServerCapabilities, ServerConfig,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::Value as Json;
@@ -28,10 +28,7 @@ pub(super) struct Server {
 
 impl Server {
     fn id(&self, wire_name: &str) -> Option<&ToolId> {
-        self.run
-            .snapshot()
-            .by_wire_name(wire_name)
-            .filter(|id| self.run.shows(id))
+        self.run.snapshot().by_wire_name(wire_name).filter(|id| self.run.shows(id))
     }
 }
 
@@ -53,23 +50,13 @@ impl ServerHandler for Server {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let from: usize = match request.and_then(|request| request.cursor) {
-            Some(cursor) => cursor.parse().map_err(|_| {
-                ErrorData::invalid_params("the cursor is not one of this server's", None)
-            })?,
+            Some(cursor) => {
+                cursor.parse().map_err(|_| ErrorData::invalid_params("the cursor is not one of this server's", None))?
+            }
             None => 0,
         };
-        let shown: Vec<_> = self
-            .run
-            .snapshot()
-            .tools()
-            .filter(|(id, _)| self.run.shows(id))
-            .collect();
-        let page = shown
-            .iter()
-            .skip(from)
-            .take(PAGE)
-            .map(|(_, tool)| view::tool(tool))
-            .collect();
+        let shown: Vec<_> = self.run.snapshot().tools().filter(|(id, _)| self.run.shows(id)).collect();
+        let page = shown.iter().skip(from).take(PAGE).map(|(_, tool)| view::tool(tool)).collect();
         let mut result = ListToolsResult::default();
         result.tools = page;
         let end = from.saturating_add(PAGE);
@@ -84,35 +71,21 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         if self.duplicates.take(&context.id) {
             let reason = "a key stands twice in one object of the arguments".to_owned();
-            let denial = Denial {
-                code: Code::ArgumentsInvalid,
-                reason,
-                hint: None,
-            };
+            let denial = Denial { code: Code::ArgumentsInvalid, reason, hint: None };
             return Ok(view::denied(&denial).into());
         }
         let Some(id) = self.id(&request.name).cloned() else {
-            return Err(ErrorData::invalid_params(
-                "no tool of this name is offered here",
-                None,
-            ));
+            return Err(ErrorData::invalid_params("no tool of this name is offered here", None));
         };
         let arguments = Json::Object(request.arguments.unwrap_or_default());
-        match self
-            .run
-            .call_until(id.as_str(), arguments, &context.ct)
-            .await
-        {
+        match self.run.call_until(id.as_str(), arguments, &context.ct).await {
             Ok(outcome) => {
                 let published = self.run.snapshot().tool(&id).map(Arc::as_ref);
                 Ok(view::result(published, &outcome).into())
             }
             Err(error) => {
                 tracing::error!(%error, tool = %id, "a fault of the host");
-                Err(ErrorData::internal_error(
-                    "a fault of the host; its operator can read more in its log",
-                    None,
-                ))
+                Err(ErrorData::internal_error("a fault of the host; its operator can read more in its log", None))
             }
         }
     }

@@ -24,30 +24,18 @@ const LINE_MAX: usize = 16 << 20;
 /// The streams cannot be used, or the client does not speak the protocol.
 pub async fn serve_stdio(run: Run) -> Result<(), HostError> {
     let duplicates = DuplicateKeys::default();
-    let server = Server {
-        run: Arc::new(run),
-        duplicates: duplicates.clone(),
-    };
+    let server = Server { run: Arc::new(run), duplicates: duplicates.clone() };
     let (read, write) = rmcp::transport::io::stdio_pipes();
-    let read = Tap {
-        inner: read,
-        line: Vec::new(),
-        duplicates,
-    };
+    let read = Tap { inner: read, line: Vec::new(), duplicates };
     let service = match server.serve((read, write)).await {
         Ok(service) => service,
         // A client that looks and leaves is no fault.
         Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => {
-            return Err(HostError::Fault(format!(
-                "the client does not speak MCP: {error}"
-            )));
+            return Err(HostError::Fault(format!("the client does not speak MCP: {error}")));
         }
     };
-    service
-        .waiting()
-        .await
-        .map_err(|error| HostError::Fault(error.to_string()))?;
+    service.waiting().await.map_err(|error| HostError::Fault(error.to_string()))?;
     Ok(())
 }
 
@@ -58,28 +46,19 @@ pub(super) struct DuplicateKeys(Arc<Mutex<HashSet<RequestId>>>);
 
 impl DuplicateKeys {
     pub(super) fn take(&self, id: &RequestId) -> bool {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(id)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id)
     }
 
     fn look(&self, line: &[u8]) {
-        if !matches!(strict_json(line), Err(StrictError::Syntax { what, .. }) if what == crate::value::DUPLICATE_KEY)
-        {
+        if !matches!(strict_json(line), Err(StrictError::Syntax { what, .. }) if what == crate::value::DUPLICATE_KEY) {
             return;
         }
-        let id = serde_json::from_slice::<serde_json::Value>(line)
-            .ok()
-            .and_then(|mut message| {
-                let id = message.get_mut("id").map(serde_json::Value::take)?;
-                RequestId::deserialize(id).ok()
-            });
+        let id = serde_json::from_slice::<serde_json::Value>(line).ok().and_then(|mut message| {
+            let id = message.get_mut("id").map(serde_json::Value::take)?;
+            RequestId::deserialize(id).ok()
+        });
         if let Some(id) = id {
-            self.0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .insert(id);
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
         }
     }
 }

@@ -27,10 +27,7 @@ pub fn tool(published: &PublishedTool) -> Tool {
     if descriptor.description.is_none() {
         tool.description = None;
     }
-    tool.output_schema = descriptor
-        .output_schema
-        .as_ref()
-        .map(|schema| Arc::new(object(&wrapped_schema(schema))));
+    tool.output_schema = descriptor.output_schema.as_ref().map(|schema| Arc::new(object(&wrapped_schema(schema))));
     tool.annotations = Some(annotations);
     let mut meta = MetaObject::default();
     meta.insert("portcullis/id".to_owned(), json!(descriptor.id));
@@ -75,11 +72,7 @@ fn done(published: Option<&PublishedTool>, output: &Output) -> CallToolResult {
         return CallToolResult::success(vec![ContentBlock::text("done")]);
     };
     let schema = published.and_then(|tool| tool.descriptor.output_schema.as_ref());
-    let structured = if schema.is_some_and(is_object_schema) {
-        value.clone()
-    } else {
-        json!({ "result": value })
-    };
+    let structured = if schema.is_some_and(is_object_schema) { value.clone() } else { json!({ "result": value }) };
     let mut result = CallToolResult::success(vec![ContentBlock::text(text(value))]);
     result.structured_content = Some(structured);
     result
@@ -97,18 +90,12 @@ fn failed(failure: &Failure) -> CallToolResult {
 
 /// A refusal that the model can read. What would change it is for the operator and stays here.
 pub fn denied(denial: &Denial) -> CallToolResult {
-    let mut result = CallToolResult::error(vec![ContentBlock::text(format!(
-        "{}: {}",
-        denial.code, denial.reason
-    ))]);
-    result.structured_content =
-        Some(json!({ "blocked": { "code": denial.code, "reason": denial.reason } }));
+    let mut result = CallToolResult::error(vec![ContentBlock::text(format!("{}: {}", denial.code, denial.reason))]);
+    result.structured_content = Some(json!({ "blocked": { "code": denial.code, "reason": denial.reason } }));
     result
 }
 
 /// A value as text: a string as it is, anything else as JSON.
 pub fn text(value: &Json) -> String {
-    value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned)
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

@@ -2,11 +2,7 @@
 //!
 //! What was checked is what is sent: the URL in normal form, the name resolved once, the addresses classified, and the
 //! connection made to an address that passed.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "this is the module that may open connections"
-)]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this is the module that may open connections")]
 
 pub mod address;
 
@@ -76,16 +72,10 @@ impl Guard {
         timeout: Duration,
     ) -> Result<Box<dyn Connection>, DialError> {
         let within = timeout.min(CONNECT_TIMEOUT);
-        tokio::time::timeout(within, self.connect(url, allowed))
-            .await
-            .map_err(|_| DialError::Timeout(within))?
+        tokio::time::timeout(within, self.connect(url, allowed)).await.map_err(|_| DialError::Timeout(within))?
     }
 
-    async fn connect(
-        &self,
-        url: &NormalUrl,
-        allowed: Allowed,
-    ) -> Result<Box<dyn Connection>, DialError> {
+    async fn connect(&self, url: &NormalUrl, allowed: Allowed) -> Result<Box<dyn Connection>, DialError> {
         let addresses = self.resolve(url, allowed).await?;
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         let mut connected = None;
@@ -105,18 +95,11 @@ impl Guard {
         match url.scheme() {
             Scheme::Http => Ok(Box::new(stream)),
             Scheme::Https => {
-                let host = url
-                    .host()
-                    .trim_start_matches('[')
-                    .trim_end_matches(']')
-                    .to_owned();
+                let host = url.host().trim_start_matches('[').trim_end_matches(']').to_owned();
                 let name = ServerName::try_from(host)
                     .map_err(|_| DialError::Tls(io::Error::from(io::ErrorKind::InvalidInput)))?;
                 let config = self.tls().map_err(DialError::Tls)?;
-                let stream = TlsConnector::from(config)
-                    .connect(name, stream)
-                    .await
-                    .map_err(DialError::Tls)?;
+                let stream = TlsConnector::from(config).connect(name, stream).await.map_err(DialError::Tls)?;
                 Ok(Box::new(stream))
             }
         }
@@ -124,17 +107,9 @@ impl Guard {
 
     /// Resolves once. One prohibited address among several refuses them all: a public name that also answers with a
     /// private address is how a rebinding begins.
-    async fn resolve(
-        &self,
-        url: &NormalUrl,
-        allowed: Allowed,
-    ) -> Result<Vec<SocketAddr>, DialError> {
+    async fn resolve(&self, url: &NormalUrl, allowed: Allowed) -> Result<Vec<SocketAddr>, DialError> {
         let host = url.host();
-        let literal = host
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .parse::<IpAddr>()
-            .ok();
+        let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
         let addresses: Vec<SocketAddr> = match literal {
             Some(address) => vec![SocketAddr::new(address, url.port())],
             None => tokio::net::lookup_host((host, url.port()))
@@ -154,10 +129,7 @@ impl Guard {
                 Reach::LinkLocal => "a link-local address",
                 Reach::Never => "no address that can be dialled",
             };
-            return Err(DialError::Prohibited {
-                address: address.ip(),
-                what,
-            });
+            return Err(DialError::Prohibited { address: address.ip(), what });
         }
         Ok(addresses)
     }

@@ -1,8 +1,5 @@
 //! `portcullis.toml`: parsed whole or not at all. Every error names the file and the line, and what would mend it.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the configuration names folders of the host, which must be there"
-)]
+#![allow(clippy::disallowed_methods, reason = "the configuration names folders of the host, which must be there")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,9 +16,7 @@ use crate::authority::Authority;
 use crate::authority::clock::Clock;
 use crate::authority::environment::Environment;
 use crate::authority::files::Access;
-use crate::authority::grammar::{
-    FileEntry, HttpEntry, LimitEntries, Unenforced, file_axis, http_axis,
-};
+use crate::authority::grammar::{FileEntry, HttpEntry, LimitEntries, Unenforced, file_axis, http_axis};
 use crate::authority::limits::Limits;
 use crate::authority::template::Only;
 use crate::gate::policy::{ArgumentSchema, DefaultVerdict, Policy, Rule, RuleVerdict, ToolGlob};
@@ -225,12 +220,7 @@ struct HostLimits {
 
 impl Default for HostLimits {
     fn default() -> Self {
-        Self {
-            concurrent: Spanned::new(0..0, 64),
-            queue: 1024,
-            _memory_total: None,
-            _run: None,
-        }
+        Self { concurrent: Spanned::new(0..0, 64), queue: 1024, _memory_total: None, _run: None }
     }
 }
 
@@ -249,18 +239,10 @@ struct Source<'a> {
 
 impl Source<'_> {
     fn line(&self, offset: usize) -> usize {
-        1 + self.text.as_bytes()[..offset.min(self.text.len())]
-            .iter()
-            .filter(|byte| **byte == b'\n')
-            .count()
+        1 + self.text.as_bytes()[..offset.min(self.text.len())].iter().filter(|byte| **byte == b'\n').count()
     }
 
-    fn error(
-        &self,
-        span: Option<Range<usize>>,
-        message: impl Into<String>,
-        hint: Option<String>,
-    ) -> ConfigError {
+    fn error(&self, span: Option<Range<usize>>, message: impl Into<String>, hint: Option<String>) -> ConfigError {
         ConfigError {
             file: self.path.to_owned(),
             line: span.map(|span| self.line(span.start)),
@@ -289,12 +271,8 @@ impl Config {
             let name = name.into_inner();
             tools.insert(name, tool_config(&source, folder, tool, line)?);
         }
-        let rules = file
-            .policy
-            .rules
-            .into_iter()
-            .map(|rule| policy_rule(&source, rule))
-            .collect::<Result<Vec<_>, _>>()?;
+        let rules =
+            file.policy.rules.into_iter().map(|rule| policy_rule(&source, rule)).collect::<Result<Vec<_>, _>>()?;
         for rule in &rules {
             let package = rule.tool.package_literal();
             if let Some(package) = package
@@ -303,10 +281,7 @@ impl Config {
                 return Err(ConfigError {
                     file: path.to_owned(),
                     line: Some(rule.line),
-                    message: format!(
-                        "the rule for `{}` can never match: there is no [tools.{package}]",
-                        rule.tool
-                    ),
+                    message: format!("the rule for `{}` can never match: there is no [tools.{package}]", rule.tool),
                     hint: Some("mend the name, or remove the rule".to_owned()),
                 });
             }
@@ -318,17 +293,8 @@ impl Config {
         }
         Ok(Self {
             tools,
-            policy: Policy {
-                default: file.policy.default,
-                rules,
-            },
-            routes: Routes {
-                call: file
-                    .approval
-                    .routes
-                    .call
-                    .unwrap_or_else(|| vec![RouteName::Terminal]),
-            },
+            policy: Policy { default: file.policy.default, rules },
+            routes: Routes { call: file.approval.routes.call.unwrap_or_else(|| vec![RouteName::Terminal]) },
             concurrent,
             queue: file.limits.queue,
             durability: file.journal.durability,
@@ -336,12 +302,7 @@ impl Config {
     }
 }
 
-fn tool_config(
-    source: &Source<'_>,
-    folder: &Path,
-    tool: Tool,
-    line: usize,
-) -> Result<ToolConfig, ConfigError> {
+fn tool_config(source: &Source<'_>, folder: &Path, tool: Tool, line: usize) -> Result<ToolConfig, ConfigError> {
     let text = tool.source.get_ref();
     if text.contains("://") {
         let hint = "name a .wasm file".to_owned();
@@ -352,11 +313,7 @@ fn tool_config(
         ));
     }
     if text.is_empty() {
-        return Err(source.error(
-            Some(tool.source.span()),
-            "`source` names a .wasm file",
-            None,
-        ));
+        return Err(source.error(Some(tool.source.span()), "`source` names a .wasm file", None));
     }
     let mut hosts: BTreeMap<PathBuf, Access> = BTreeMap::new();
     let mut resolved: BTreeMap<String, PathBuf> = BTreeMap::new();
@@ -370,85 +327,48 @@ fn tool_config(
         };
         let host = expand(folder, host);
         let missing = |what: &str| {
-            let hint = format!(
-                "make it with `mkdir -p {}`, or name another",
-                host.display()
-            );
-            source.error(
-                span.clone(),
-                format!("the folder `{}` {what}", host.display()),
-                Some(hint),
-            )
+            let hint = format!("make it with `mkdir -p {}`, or name another", host.display());
+            source.error(span.clone(), format!("the folder `{}` {what}", host.display()), Some(hint))
         };
         let real = fs::canonicalize(&host).map_err(|_| missing("is not there"))?;
         if !real.is_dir() {
             return Err(missing("is no folder"));
         }
-        if hosts
-            .insert(real.clone(), entry.access)
-            .is_some_and(|access| access != entry.access)
-        {
+        if hosts.insert(real.clone(), entry.access).is_some_and(|access| access != entry.access) {
             let hint = "give it one access; `only` and `except` say which paths".to_owned();
             return Err(source.error(
                 span,
-                format!(
-                    "the folder `{}` is granted twice, with two kinds of access",
-                    host.display()
-                ),
+                format!("the folder `{}` is granted twice, with two kinds of access", host.display()),
                 Some(hint),
             ));
         }
         resolved.insert(entry.guest.to_string(), real);
         entries.push(entry);
     }
-    let files = file_axis(&entries, |entry| {
-        resolved.get(entry.guest.as_str()).cloned()
-    })
-    .map_err(|message| source.error(Some(tool.source.span()), message, None))?;
+    let files = file_axis(&entries, |entry| resolved.get(entry.guest.as_str()).cloned())
+        .map_err(|message| source.error(Some(tool.source.span()), message, None))?;
     let environment_span = tool.environment.as_ref().map(Spanned::span);
-    let environment = tool
-        .environment
-        .map(Spanned::into_inner)
-        .unwrap_or_default();
-    if let Some(name) = environment
-        .keys()
-        .find(|name| name.is_empty() || name.contains(['=', '\0']))
-    {
-        return Err(source.error(
-            environment_span,
-            format!("`{name}` is no name of a variable"),
-            None,
-        ));
+    let environment = tool.environment.map(Spanned::into_inner).unwrap_or_default();
+    if let Some(name) = environment.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
+        return Err(source.error(environment_span, format!("`{name}` is no name of a variable"), None));
     }
     if environment.values().any(|value| value.contains('\0')) {
         return Err(source.error(environment_span, "a variable's value holds no NUL", None));
     }
     let limits_span = tool.limits.as_ref().map(Spanned::span);
     let limits = Limits::from(tool.limits.map(Spanned::into_inner).unwrap_or_default());
-    if limits
-        .memory
-        .is_some_and(|memory| memory > sandbox::MEMORY_MAX)
-    {
+    if limits.memory.is_some_and(|memory| memory > sandbox::MEMORY_MAX) {
         return Err(source.error(limits_span, "a call can have at most 4GiB of memory", None));
     }
     let mut authority = Authority::none();
     authority.files = files;
     authority.http = http_axis(&tool.http, false);
-    authority.environment = Environment::These(
-        environment
-            .iter()
-            .map(|(name, value)| (name.clone(), Some(value.clone())))
-            .collect(),
-    );
+    authority.environment =
+        Environment::These(environment.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect());
     authority.clock = tool.clock;
     authority.random = tool.random;
     authority.limits = limits.or(&Limits::DEFAULT);
-    Ok(ToolConfig {
-        source: folder.join(text),
-        expose: tool.expose,
-        authority,
-        line,
-    })
+    Ok(ToolConfig { source: folder.join(text), expose: tool.expose, authority, line })
 }
 
 /// A leading `~` means the user's home, as in a shell.
@@ -465,11 +385,7 @@ fn policy_rule(source: &Source<'_>, rule: Spanned<RuleTable>) -> Result<Arc<Rule
     let rule = rule.into_inner();
     if rule.verdict == RuleVerdict::Deny && rule.only.is_some() {
         let hint = "remove `only`; a rule that denies grants nothing".to_owned();
-        return Err(source.error(
-            Some(span),
-            "`only` belongs to rules that allow or ask",
-            Some(hint),
-        ));
+        return Err(source.error(Some(span), "`only` belongs to rules that allow or ask", Some(hint)));
     }
     let arguments = match rule.arguments {
         Some(schema) => {
@@ -516,32 +432,12 @@ mod tests {
     fn what_is_wrong_is_named_with_its_line() {
         let cases = [
             ("\n[tool.x]\nsource = \"a\"", 2, "unknown field `tool`"),
-            (
-                "[tools.x]\nsource = \"a\"\nfile = []",
-                3,
-                "unknown field `file`",
-            ),
+            ("[tools.x]\nsource = \"a\"\nfile = []", 3, "unknown field `file`"),
             ("[tools.\"x y\"]\nsource = \"a\"", 1, "a package name"),
-            (
-                "[tools.x]\nsource = \"oci://a/b\"",
-                2,
-                "no source that this version",
-            ),
-            (
-                "[tools.x]\nsource = \"a\"\nfiles = [{ guest = \"/d\" }]",
-                3,
-                "names a `host`",
-            ),
-            (
-                "[tools.x]\nsource = \"a\"\nfiles = [{ host = \"./none\", guest = \"/d\" }]",
-                3,
-                "is not there",
-            ),
-            (
-                "[tools.x]\nsource = \"a\"\nfiles = [{ host = \"./data\", guest = \"d\" }]",
-                3,
-                "starts with `/`",
-            ),
+            ("[tools.x]\nsource = \"oci://a/b\"", 2, "no source that this version"),
+            ("[tools.x]\nsource = \"a\"\nfiles = [{ guest = \"/d\" }]", 3, "names a `host`"),
+            ("[tools.x]\nsource = \"a\"\nfiles = [{ host = \"./none\", guest = \"/d\" }]", 3, "is not there"),
+            ("[tools.x]\nsource = \"a\"\nfiles = [{ host = \"./data\", guest = \"d\" }]", 3, "starts with `/`"),
             (
                 "[tools.x]\nsource = \"a\"\nfiles = [{ host = \"./data\", guest = \"/d/../e\" }]",
                 3,
@@ -552,87 +448,23 @@ mod tests {
                 4,
                 "two kinds of access",
             ),
-            (
-                "[tools.x]\nsource = \"a\"\nhttp = [{ url = \"https://u:p@a.test/*\" }]",
-                3,
-                "no user name",
-            ),
-            (
-                "[tools.x]\nsource = \"a\"\nhttp = [{ url = \"https://a.*.test/*\" }]",
-                3,
-                "nowhere else",
-            ),
-            (
-                "[tools.x]\nsource = \"a\"\nhttp = [{ url = \"https://a.test/*\", methods = [\"get\"] }]",
-                3,
-                "no method",
-            ),
-            (
-                "[tools.x]\nsource = \"a\"\nsockets = []",
-                3,
-                "cannot enforce",
-            ),
-            (
-                "[tools.x]\nsource = \"a\"\nlimits = { memory = \"lots\" }",
-                3,
-                "a size such as",
-            ),
-            (
-                "[tools.x]\nsource = \"a\"\nlimits = { memory = \"5GiB\" }",
-                3,
-                "at most 4GiB",
-            ),
-            (
-                "[tools.x]\nsource = \"a\"\nlimits = { wall = \"0s\" }",
-                3,
-                "a time such as",
-            ),
-            (
-                "[policy]\ndefault = \"allow\"",
-                2,
-                "unknown variant `allow`",
-            ),
-            (
-                "[[policy.rules]]\ntool = \"x\"\nverdict = \"allow\"",
-                2,
-                "a tool pattern has the form",
-            ),
-            (
-                "[[policy.rules]]\ntool = \"x/y\"\nverdict = \"allow\"",
-                1,
-                "can never match",
-            ),
-            (
-                "[[policy.rules]]\ntool = \"*/*\"\nverdict = \"maybe\"",
-                3,
-                "unknown variant",
-            ),
-            (
-                "[[policy.rules]]\ntool = \"*/*\"\nverdict = \"deny\"\nonly = {}",
-                1,
-                "`only` belongs",
-            ),
-            (
-                "[[policy.rules]]\ntool = \"*/*\"\nverdict = \"ask\"\narguments = { type = 1 }",
-                4,
-                "no JSON Schema",
-            ),
-            (
-                "[[policy.rules]]\ntool = \"*/*\"\nverdict = \"ask\"\nonly = { files = [\"{path\"] }",
-                4,
-                "a placeholder",
-            ),
-            (
-                "[[policy.rules]]\ntool = \"*/*\"\nverdict = \"ask\"\nonly = { disk = [] }",
-                4,
-                "unknown field `disk`",
-            ),
+            ("[tools.x]\nsource = \"a\"\nhttp = [{ url = \"https://u:p@a.test/*\" }]", 3, "no user name"),
+            ("[tools.x]\nsource = \"a\"\nhttp = [{ url = \"https://a.*.test/*\" }]", 3, "nowhere else"),
+            ("[tools.x]\nsource = \"a\"\nhttp = [{ url = \"https://a.test/*\", methods = [\"get\"] }]", 3, "no method"),
+            ("[tools.x]\nsource = \"a\"\nsockets = []", 3, "cannot enforce"),
+            ("[tools.x]\nsource = \"a\"\nlimits = { memory = \"lots\" }", 3, "a size such as"),
+            ("[tools.x]\nsource = \"a\"\nlimits = { memory = \"5GiB\" }", 3, "at most 4GiB"),
+            ("[tools.x]\nsource = \"a\"\nlimits = { wall = \"0s\" }", 3, "a time such as"),
+            ("[policy]\ndefault = \"allow\"", 2, "unknown variant `allow`"),
+            ("[[policy.rules]]\ntool = \"x\"\nverdict = \"allow\"", 2, "a tool pattern has the form"),
+            ("[[policy.rules]]\ntool = \"x/y\"\nverdict = \"allow\"", 1, "can never match"),
+            ("[[policy.rules]]\ntool = \"*/*\"\nverdict = \"maybe\"", 3, "unknown variant"),
+            ("[[policy.rules]]\ntool = \"*/*\"\nverdict = \"deny\"\nonly = {}", 1, "`only` belongs"),
+            ("[[policy.rules]]\ntool = \"*/*\"\nverdict = \"ask\"\narguments = { type = 1 }", 4, "no JSON Schema"),
+            ("[[policy.rules]]\ntool = \"*/*\"\nverdict = \"ask\"\nonly = { files = [\"{path\"] }", 4, "a placeholder"),
+            ("[[policy.rules]]\ntool = \"*/*\"\nverdict = \"ask\"\nonly = { disk = [] }", 4, "unknown field `disk`"),
             ("[limits]\nconcurrent = 0", 2, "from 1 to 1000"),
-            (
-                "[tools.x]\nsource = \"a\"\nsource = \"b\"",
-                3,
-                "duplicate key",
-            ),
+            ("[tools.x]\nsource = \"a\"\nsource = \"b\"", 3, "duplicate key"),
             ("[tools.x\n", 1, ""),
         ];
         for (text, line, message) in cases {

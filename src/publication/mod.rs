@@ -105,11 +105,7 @@ impl Snapshot {
                 check_exposed(path, name, tool, package)?;
                 let ceiling = package.ceiling.meet(&tool.authority);
                 for function in &package.component.functions {
-                    if tool
-                        .expose
-                        .as_ref()
-                        .is_none_or(|shown| shown.contains(&function.name))
-                    {
+                    if tool.expose.as_ref().is_none_or(|shown| shown.contains(&function.name)) {
                         let id = ToolId::new(name, &function.name);
                         found.insert(id, (function.clone(), package.clone(), ceiling.clone()));
                     }
@@ -127,33 +123,15 @@ impl Snapshot {
             let title = package.titles.get(&function.name).cloned();
             let descriptor = function.descriptor(id.clone(), wire_name, title);
             let policy = config.policy.for_tool(&id);
-            tools.insert(
-                id,
-                Arc::new(PublishedTool {
-                    descriptor,
-                    function,
-                    package,
-                    ceiling,
-                    policy,
-                }),
-            );
+            tools.insert(id, Arc::new(PublishedTool { descriptor, function, package, ceiling, policy }));
         }
         let fingerprint = Fingerprint::of(&canonical_bytes(&json!(
             tools
                 .values()
-                .map(|tool| json!([
-                    tool.descriptor.digest,
-                    tool.package.digest,
-                    tool.ceiling.to_json()
-                ]))
+                .map(|tool| json!([tool.descriptor.digest, tool.package.digest, tool.ceiling.to_json()]))
                 .collect::<Vec<_>>()
         )));
-        Ok(Self {
-            fingerprint,
-            packages,
-            tools,
-            wire: by_wire,
-        })
+        Ok(Self { fingerprint, packages, tools, wire: by_wire })
     }
 
     /// A tool by id.
@@ -185,9 +163,7 @@ fn load(name: &PackageName, tool: &ToolConfig, pinned: Option<&PackageDigest>) -
     };
     match pinned {
         None => {
-            return PackageState::Unavailable(format!(
-                "it is not pinned; run `portcullis update {name}`"
-            ));
+            return PackageState::Unavailable(format!("it is not pinned; run `portcullis update {name}`"));
         }
         Some(pinned) if *pinned != package.digest => return PackageState::Changed,
         Some(_) => {}
@@ -202,54 +178,23 @@ fn load(name: &PackageName, tool: &ToolConfig, pinned: Option<&PackageDigest>) -
 /// host does not offer.
 pub fn unusable(package: &Package, expose: Option<&BTreeSet<String>>) -> Option<String> {
     let shown = |name: &str| expose.is_none_or(|expose| expose.contains(name));
-    if let Some(refused) = package
-        .component
-        .refused
-        .iter()
-        .find(|refused| shown(&refused.name))
-    {
-        return Some(format!(
-            "its function `{}` cannot be a tool: {}",
-            refused.name, refused.reason
-        ));
+    if let Some(refused) = package.component.refused.iter().find(|refused| shown(&refused.name)) {
+        return Some(format!("its function `{}` cannot be a tool: {}", refused.name, refused.reason));
     }
-    let missing = package
-        .component
-        .imports
-        .iter()
-        .find(|import| !crate::sandbox::offers(import));
+    let missing = package.component.imports.iter().find(|import| !crate::sandbox::offers(import));
     missing.map(|import| format!("it imports `{import}`, which this host does not offer"))
 }
 
-fn check_exposed(
-    path: &Path,
-    name: &PackageName,
-    tool: &ToolConfig,
-    package: &Package,
-) -> Result<(), ConfigError> {
-    let known: BTreeSet<&str> = package
-        .component
-        .functions
-        .iter()
-        .map(|function| function.name.as_str())
-        .collect();
-    let unknown = tool
-        .expose
-        .iter()
-        .flatten()
-        .find(|exposed| !known.contains(exposed.as_str()));
+fn check_exposed(path: &Path, name: &PackageName, tool: &ToolConfig, package: &Package) -> Result<(), ConfigError> {
+    let known: BTreeSet<&str> = package.component.functions.iter().map(|function| function.name.as_str()).collect();
+    let unknown = tool.expose.iter().flatten().find(|exposed| !known.contains(exposed.as_str()));
     match unknown {
         None => Ok(()),
         Some(exposed) => Err(ConfigError {
             file: path.to_owned(),
             line: Some(tool.line),
-            message: format!(
-                "`expose` of [tools.{name}] names `{exposed}`, which the package does not have"
-            ),
-            hint: Some(format!(
-                "it has: {}",
-                known.into_iter().collect::<Vec<_>>().join(", ")
-            )),
+            message: format!("`expose` of [tools.{name}] names `{exposed}`, which the package does not have"),
+            hint: Some(format!("it has: {}", known.into_iter().collect::<Vec<_>>().join(", "))),
         }),
     }
 }

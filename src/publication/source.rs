@@ -1,8 +1,5 @@
 //! A configuration file on disk, with its lock: read once, checked for who may write it, and digested for trust.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the configuration is a file that the user named or trusted"
-)]
+#![allow(clippy::disallowed_methods, reason = "the configuration is a file that the user named or trusted")]
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -40,47 +37,29 @@ impl ConfigFile {
             hint,
         };
         let real = fs::canonicalize(path).map_err(|e| {
-            let hint = (e.kind() == io::ErrorKind::NotFound)
-                .then(|| "`portcullis init` writes one".to_owned());
+            let hint = (e.kind() == io::ErrorKind::NotFound).then(|| "`portcullis init` writes one".to_owned());
             error(path, format!("the configuration cannot be read: {e}"), hint)
         })?;
         trust::check_writers(&real).map_err(|message| error(&real, message, None))?;
-        let text = read_text(&real).map_err(|e| {
-            error(
-                &real,
-                format!("the configuration cannot be read: {e}"),
-                None,
-            )
-        })?;
+        let text =
+            read_text(&real).map_err(|e| error(&real, format!("the configuration cannot be read: {e}"), None))?;
         let lock_path = lock_path(&real);
         let lock_text = match read_text(&lock_path) {
             Ok(text) => {
-                trust::check_writers(&lock_path)
-                    .map_err(|message| error(&lock_path, message, None))?;
+                trust::check_writers(&lock_path).map_err(|message| error(&lock_path, message, None))?;
                 text
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
             Err(e) => {
-                return Err(error(
-                    &lock_path,
-                    format!("the lock cannot be read: {e}"),
-                    None,
-                ));
+                return Err(error(&lock_path, format!("the lock cannot be read: {e}"), None));
             }
         };
-        Ok(Self {
-            path: real,
-            text,
-            lock_text,
-        })
+        Ok(Self { path: real, text, lock_text })
     }
 
     /// The nearest configuration at or above `folder`.
     pub fn find(folder: &Path) -> Option<PathBuf> {
-        folder
-            .ancestors()
-            .map(|folder| folder.join(CONFIG_NAME))
-            .find(|path| path.is_file())
+        folder.ancestors().map(|folder| folder.join(CONFIG_NAME)).find(|path| path.is_file())
     }
 
     /// The digest that trust is given to.
@@ -106,9 +85,7 @@ impl ConfigFile {
             file: self.lock_path(),
             line: None,
             message: format!("the lock is malformed: {message}"),
-            hint: Some(
-                "restore it, or remove it and run `portcullis update` for each package".to_owned(),
-            ),
+            hint: Some("restore it, or remove it and run `portcullis update` for each package".to_owned()),
         })
     }
 
@@ -128,9 +105,7 @@ fn lock_path(config: &Path) -> PathBuf {
 
 fn read_text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    let read = fs::File::open(path)?
-        .take(CONFIG_MAX + 1)
-        .read_to_string(&mut text)?;
+    let read = fs::File::open(path)?.take(CONFIG_MAX + 1).read_to_string(&mut text)?;
     if read as u64 > CONFIG_MAX {
         return Err(io::Error::other("it is larger than 4 MiB"));
     }

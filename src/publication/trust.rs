@@ -1,9 +1,6 @@
 //! Which configuration files the user has trusted: by path and by digest, so that a folder that somebody sent cannot grant
 //! itself anything, and a changed file is a new one.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "this checks who may write a file before it is believed"
-)]
+#![allow(clippy::disallowed_methods, reason = "this checks who may write a file before it is believed")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,9 +31,7 @@ pub fn digest(config: &str, lock: &str) -> String {
 impl TrustStore {
     /// The list in the state folder `state`.
     pub fn new(state: &Path) -> Self {
-        Self {
-            path: state.join("trusted.json"),
-        }
+        Self { path: state.join("trusted.json") }
     }
 
     fn read(&self) -> io::Result<BTreeMap<String, String>> {
@@ -53,10 +48,7 @@ impl TrustStore {
     ///
     /// The list cannot be read.
     pub fn is_trusted(&self, path: &Path, digest: &str) -> io::Result<bool> {
-        Ok(self
-            .read()?
-            .get(&key(path))
-            .is_some_and(|trusted| trusted == digest))
+        Ok(self.read()?.get(&key(path)).is_some_and(|trusted| trusted == digest))
     }
 
     /// Trusts this content at this path, and what was there before no longer.
@@ -65,12 +57,13 @@ impl TrustStore {
     ///
     /// The list cannot be written.
     pub fn trust(&self, path: &Path, digest: &str) -> io::Result<()> {
+        // Other processes edit the same list; each must see what the one before wrote.
+        let guard = private::lock(&self.path.with_extension("lock"))?;
         let mut trusted = self.read()?;
         trusted.insert(key(path), digest.to_owned());
-        private::replace(
-            &self.path,
-            &serde_json::to_vec_pretty(&trusted).map_err(io::Error::other)?,
-        )
+        private::replace(&self.path, &serde_json::to_vec_pretty(&trusted).map_err(io::Error::other)?)?;
+        drop(guard);
+        Ok(())
     }
 }
 
@@ -86,8 +79,7 @@ fn key(path: &Path) -> String {
 pub fn check_writers(path: &Path) -> Result<(), String> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     for (place, is_folder) in [(path, false), (folder, true)] {
-        let metadata = fs::metadata(place)
-            .map_err(|error| format!("`{}` cannot be read: {error}", place.display()))?;
+        let metadata = fs::metadata(place).map_err(|error| format!("`{}` cannot be read: {error}", place.display()))?;
         let user = rustix::process::geteuid().as_raw();
         if metadata.uid() != user && metadata.uid() != 0 {
             return Err(format!("`{}` belongs to another user", place.display()));
@@ -98,10 +90,7 @@ pub fn check_writers(path: &Path) -> Result<(), String> {
         // By convention a user's private group has the user's own number, and no other member.
         let private_group = metadata.gid() == metadata.uid();
         if !sticky && (mode & 0o002 != 0 || (mode & 0o020 != 0 && !private_group)) {
-            return Err(format!(
-                "`{}` may be written by others; `chmod go-w` it",
-                place.display()
-            ));
+            return Err(format!("`{}` may be written by others; `chmod go-w` it", place.display()));
         }
     }
     Ok(())

@@ -41,8 +41,7 @@ pub fn remove(text: &str, name: &PackageName) -> Result<String, String> {
 }
 
 fn parse(text: &str) -> Result<DocumentMut, String> {
-    text.parse()
-        .map_err(|error: toml_edit::TomlError| error.message().to_owned())
+    text.parse().map_err(|error: toml_edit::TomlError| error.message().to_owned())
 }
 
 /// The lines under `[tools.NAME]` that would grant what a package declares, for the operator to read and paste.
@@ -107,9 +106,6 @@ mod tests {
 
     #[test]
     fn adding_to_an_empty_file_makes_one_table() {
-        assert_eq!(
-            add("", &"b".parse().unwrap(), "b.wasm").unwrap(),
-            "[tools.b]\nsource = \"b.wasm\"\n"
-        );
+        assert_eq!(add("", &"b".parse().unwrap(), "b.wasm").unwrap(), "[tools.b]\nsource = \"b.wasm\"\n");
     }
 }

@@ -34,23 +34,16 @@ impl Lock {
     pub fn parse(text: &str) -> Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|error| error.message().to_owned())?;
         if file.version != 1 {
-            return Err(format!(
-                "its version is {}, and this host knows version 1",
-                file.version
-            ));
+            return Err(format!("its version is {}, and this host knows version 1", file.version));
         }
-        Ok(Self(
-            file.packages
-                .into_iter()
-                .map(|(name, entry)| (name, entry.sha256))
-                .collect(),
-        ))
+        Ok(Self(file.packages.into_iter().map(|(name, entry)| (name, entry.sha256)).collect()))
     }
 
     /// The file's text.
     pub fn render(&self) -> String {
         let mut text =
-            "# Written by portcullis: which bytes each package is. Keep it beside portcullis.toml.\nversion = 1\n".to_owned();
+            "# Written by portcullis: which bytes each package is. Keep it beside portcullis.toml.\nversion = 1\n"
+                .to_owned();
         for (name, digest) in &self.0 {
             let _ = write!(text, "\n[packages.{name}]\nsha256 = \"{digest}\"\n");
         }

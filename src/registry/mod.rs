@@ -1,8 +1,5 @@
 //! What is installed: packages by name, pinned by sha-256.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "packages are files that the operator named"
-)]
+#![allow(clippy::disallowed_methods, reason = "packages are files that the operator named")]
 
 pub mod edit;
 pub mod lock;
@@ -127,40 +124,20 @@ impl Package {
 
     fn of_bytes(path: &Path, bytes: &[u8], stamp: Stamp) -> Result<Self, PackageError> {
         let shown = || path.display().to_string();
-        let component = descriptor::read(bytes).map_err(|error| PackageError::Component {
-            path: shown(),
-            error,
-        })?;
-        let needs_error = |what: String| PackageError::Needs {
-            path: shown(),
-            what: clean_text(&what, 300),
-        };
+        let component = descriptor::read(bytes).map_err(|error| PackageError::Component { path: shown(), error })?;
+        let needs_error = |what: String| PackageError::Needs { path: shown(), what: clean_text(&what, 300) };
         let record = match &component.needs {
-            Some(json) => {
-                NeedsRecord::deserialize(json).map_err(|error| needs_error(error.to_string()))?
-            }
-            None => NeedsRecord {
-                version: 1,
-                package: PackageInfo::default(),
-                titles: BTreeMap::new(),
-                needs: None,
-            },
+            Some(json) => NeedsRecord::deserialize(json).map_err(|error| needs_error(error.to_string()))?,
+            None => NeedsRecord { version: 1, package: PackageInfo::default(), titles: BTreeMap::new(), needs: None },
         };
         if record.version != 1 {
-            return Err(needs_error(format!(
-                "its version is {}, and this host knows version 1",
-                record.version
-            )));
+            return Err(needs_error(format!("its version is {}, and this host knows version 1", record.version)));
         }
         let ceiling = match &record.needs {
             Some(needs) => needs.ceiling().map_err(needs_error)?,
             None => Authority::configured(),
         };
-        let titles = record
-            .titles
-            .into_iter()
-            .map(|(name, title)| (name, clean_line(&title, TITLE_MAX)))
-            .collect();
+        let titles = record.titles.into_iter().map(|(name, title)| (name, clean_line(&title, TITLE_MAX))).collect();
         Ok(Self {
             path: path.to_owned(),
             digest: PackageDigest::of(bytes),
@@ -181,11 +158,7 @@ impl Package {
     /// The file is gone or another one.
     pub fn bytes(path: &Path, digest: PackageDigest) -> Result<Vec<u8>, String> {
         let (bytes, _) = read_file(path).map_err(|error| error.to_string())?;
-        if PackageDigest::of(&bytes) == digest {
-            Ok(bytes)
-        } else {
-            Err("its file was changed".to_owned())
-        }
+        if PackageDigest::of(&bytes) == digest { Ok(bytes) } else { Err("its file was changed".to_owned()) }
     }
 
     /// Whether the file still holds what was read. Its bytes are only read again where its stamp differs.
@@ -199,26 +172,19 @@ impl Package {
 }
 
 fn read_file(path: &Path) -> Result<(Vec<u8>, Stamp), PackageError> {
-    let io = |error| PackageError::Io {
-        path: path.display().to_string(),
-        error,
-    };
+    let io = |error| PackageError::Io { path: path.display().to_string(), error };
     let file = File::open(path).map_err(io)?;
     let metadata = file.metadata().map_err(io)?;
     if !metadata.is_file() {
         return Err(io(std::io::Error::other("it is not a regular file")));
     }
-    let too_large = |size| PackageError::Component {
-        path: path.display().to_string(),
-        error: ReadError::TooLarge(size),
-    };
+    let too_large =
+        |size| PackageError::Component { path: path.display().to_string(), error: ReadError::TooLarge(size) };
     if metadata.len() > COMPONENT_MAX {
         return Err(too_large(metadata.len()));
     }
     let mut bytes = Vec::new();
-    file.take(COMPONENT_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(io)?;
+    file.take(COMPONENT_MAX + 1).read_to_end(&mut bytes).map_err(io)?;
     if bytes.len() as u64 > COMPONENT_MAX {
         return Err(too_large(bytes.len() as u64));
     }
@@ -231,12 +197,7 @@ fn cleaned(info: PackageInfo) -> PackageInfo {
         name: line(info.name),
         version: line(info.version),
         license: line(info.license),
-        authors: info
-            .authors
-            .iter()
-            .take(20)
-            .map(|author| clean_line(author, TITLE_MAX))
-            .collect(),
+        authors: info.authors.iter().take(20).map(|author| clean_line(author, TITLE_MAX)).collect(),
         title: line(info.title),
     }
 }

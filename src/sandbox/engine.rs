@@ -9,8 +9,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use wasmparser::{Validator, WasmFeatures};
 use wasmtime::{
-    Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig,
-    WasmBacktraceDetails,
+    Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig, WasmBacktraceDetails,
 };
 
 use super::limits::{INSTANCES_MAX, TABLE_ELEMENTS_MAX};
@@ -50,10 +49,7 @@ pub fn guest_features() -> WasmFeatures {
 ///
 /// What is wrong, and where.
 pub fn validate(bytes: &[u8]) -> Result<(), String> {
-    Validator::new_with_features(guest_features())
-        .validate_all(bytes)
-        .map(|_| ())
-        .map_err(|error| error.to_string())
+    Validator::new_with_features(guest_features()).validate_all(bytes).map(|_| ()).map_err(|error| error.to_string())
 }
 
 /// An engine with room for `concurrent` calls at once.
@@ -144,30 +140,25 @@ impl Ticker {
         let shared = Arc::new(Shared::default());
         let weak: Weak<Shared> = Arc::downgrade(&shared);
         let engine = engine.weak();
-        let handle = std::thread::Builder::new()
-            .name("portcullis-epoch".to_owned())
-            .spawn(move || {
-                while let Some(shared) = weak.upgrade() {
-                    if shared.stop.load(Ordering::Acquire) {
-                        return;
-                    }
-                    let active = shared.active.load(Ordering::Acquire) > 0;
-                    drop(shared);
-                    if active {
-                        std::thread::sleep(TICK);
-                        match engine.upgrade() {
-                            Some(engine) => engine.increment_epoch(),
-                            None => return,
-                        }
-                    } else {
-                        std::thread::park_timeout(Duration::from_secs(60));
-                    }
+        let handle = std::thread::Builder::new().name("portcullis-epoch".to_owned()).spawn(move || {
+            while let Some(shared) = weak.upgrade() {
+                if shared.stop.load(Ordering::Acquire) {
+                    return;
                 }
-            })?;
-        Ok(Self {
-            shared,
-            thread: handle.thread().clone(),
-        })
+                let active = shared.active.load(Ordering::Acquire) > 0;
+                drop(shared);
+                if active {
+                    std::thread::sleep(TICK);
+                    match engine.upgrade() {
+                        Some(engine) => engine.increment_epoch(),
+                        None => return,
+                    }
+                } else {
+                    std::thread::park_timeout(Duration::from_secs(60));
+                }
+            }
+        })?;
+        Ok(Self { shared, thread: handle.thread().clone() })
     }
 
     /// Time passes until the value is dropped.

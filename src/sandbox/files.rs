@@ -10,18 +10,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_NOW,
-    UTIME_OMIT,
-};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::Errno;
 use wasmtime::component::{HasData, Resource};
 use wasmtime_wasi::filesystem::{Descriptor, Dir, File, FsPerms, OpenMode, WasiFilesystemCtxView};
 use wasmtime_wasi::p2::bindings::clocks::wall_clock::Datetime;
 use wasmtime_wasi::p2::bindings::filesystem::{preopens, types};
 use wasmtime_wasi::p2::{
-    DynInputStream, DynOutputStream, FsError, FsResult, OutputStream, Pollable, StreamError,
-    StreamResult,
+    DynInputStream, DynOutputStream, FsError, FsResult, OutputStream, Pollable, StreamError, StreamResult,
 };
 
 use super::ledger::{Ledger, LimitHit};
@@ -106,25 +102,15 @@ impl FileHandles {
         for Mount { guest, host } in authority.files.mounts() {
             let folder = cap_std::fs::Dir::open_ambient_dir(&host, cap_std::ambient_authority())?;
             let follows_links = authority.files.follows_links(&guest);
-            handles.mounts.push(OpenMount {
-                guest,
-                folder: folder.into_std_file().into(),
-                follows_links,
-            });
+            handles.mounts.push(OpenMount { guest, folder: folder.into_std_file().into(), follows_links });
         }
         Ok(handles)
     }
 
     /// The mount that a path belongs to: the one with the longest guest path.
     fn mount_of(&self, path: &GuestPath) -> Option<usize> {
-        let inside = self
-            .mounts
-            .iter()
-            .enumerate()
-            .filter(|(_, mount)| path.is_within(&mount.guest));
-        inside
-            .max_by_key(|(_, mount)| mount.guest.as_str().len())
-            .map(|(index, _)| index)
+        let inside = self.mounts.iter().enumerate().filter(|(_, mount)| path.is_within(&mount.guest));
+        inside.max_by_key(|(_, mount)| mount.guest.as_str().len()).map(|(index, _)| index)
     }
 
     fn refuse(&self, what: &str, path: &str) -> FsError {
@@ -134,9 +120,7 @@ impl FileHandles {
     }
 
     fn place(&self, fd: &Resource<Descriptor>) -> FsResult<&Place> {
-        self.places
-            .get(&fd.rep())
-            .ok_or_else(|| ErrorCode::BadDescriptor.into())
+        self.places.get(&fd.rep()).ok_or_else(|| ErrorCode::BadDescriptor.into())
     }
 
     /// Takes a guest's relative path apart. `.` and empty segments fall away; `..` and absolute paths are refused, since
@@ -159,10 +143,7 @@ impl FileHandles {
             return Err(self.refuse("open", path));
         }
         let mut full = base.path.clone();
-        for segment in path
-            .split('/')
-            .filter(|segment| !segment.is_empty() && *segment != ".")
-        {
+        for segment in path.split('/').filter(|segment| !segment.is_empty() && *segment != ".") {
             if !is_segment(segment) {
                 return Err(self.refuse("open", &format!("{}/{path}", base.path)));
             }
@@ -209,26 +190,15 @@ impl FileHandles {
             resolve |= ResolveFlags::NO_SYMLINKS;
         }
         let flags = flags | OFlags::CLOEXEC;
-        match rustix::fs::openat2(
-            &mount.folder,
-            target.relative.as_str(),
-            flags,
-            mode,
-            resolve,
-        ) {
-            Err(Errno::NOSYS | Errno::PERM) => {
-                open_by_steps(mount.folder.as_fd(), &target.relative, flags, mode)
-            }
+        match rustix::fs::openat2(&mount.folder, target.relative.as_str(), flags, mode, resolve) {
+            Err(Errno::NOSYS | Errno::PERM) => open_by_steps(mount.folder.as_fd(), &target.relative, flags, mode),
             opened => opened,
         }
     }
 
     /// The folder that holds the target, and the target's name in it.
     fn open_parent<'t>(&self, target: &'t Target) -> FsResult<(OwnedFd, &'t str)> {
-        let (parent, name) = target
-            .relative
-            .rsplit_once('/')
-            .unwrap_or((".", &target.relative));
+        let (parent, name) = target.relative.rsplit_once('/').unwrap_or((".", &target.relative));
         if name == "." {
             return Err(ErrorCode::Invalid.into());
         }
@@ -238,9 +208,7 @@ impl FileHandles {
             relative: parent.to_owned(),
             must_be_folder: true,
         };
-        let folder = self
-            .open(&above, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
-            .map_err(errno)?;
+        let folder = self.open(&above, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).map_err(errno)?;
         Ok((folder, name))
     }
 
@@ -261,16 +229,12 @@ impl FileHandles {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => Ok(()),
             FileType::RegularFile if target.must_be_folder => Err(ErrorCode::NotDirectory.into()),
-            FileType::RegularFile if stat.st_nlink > 1 => Err(self.refuse(
-                "open a file that has more than one hard link:",
-                target.path.as_str(),
-            )),
+            FileType::RegularFile if stat.st_nlink > 1 => {
+                Err(self.refuse("open a file that has more than one hard link:", target.path.as_str()))
+            }
             FileType::RegularFile => Ok(()),
             FileType::Symlink if self.mounts[target.mount].follows_links => Ok(()),
-            _ => Err(self.refuse(
-                "open something that is neither a file nor a folder:",
-                target.path.as_str(),
-            )),
+            _ => Err(self.refuse("open something that is neither a file nor a folder:", target.path.as_str())),
         }
     }
 
@@ -280,18 +244,10 @@ impl FileHandles {
             Clock::Frozen => None,
             clock => Some(Datetime {
                 seconds: u64::try_from(seconds).unwrap_or(0),
-                nanoseconds: if clock == Clock::Real {
-                    u32::try_from(nanoseconds).unwrap_or(0)
-                } else {
-                    0
-                },
+                nanoseconds: if clock == Clock::Real { u32::try_from(nanoseconds).unwrap_or(0) } else { 0 },
             }),
         };
-        #[allow(
-            clippy::useless_conversion,
-            clippy::unnecessary_cast,
-            reason = "the widths differ by platform"
-        )]
+        #[allow(clippy::useless_conversion, clippy::unnecessary_cast, reason = "the widths differ by platform")]
         types::DescriptorStat {
             type_: descriptor_type(FileType::from_raw_mode(stat.st_mode)),
             link_count: stat.st_nlink as u64,
@@ -305,8 +261,7 @@ impl FileHandles {
     fn count_open(&self) -> FsResult<()> {
         match self.limits.files {
             Some(limit) if self.places.len() as u64 >= limit + self.mounts.len() as u64 => {
-                let text =
-                    format!("the limit `files` of {limit} open files and folders was reached");
+                let text = format!("the limit `files` of {limit} open files and folders was reached");
                 Err(trap(self.ledger.hit(LimitHit::new(Code::LimitFiles, text))))
             }
             _ => Ok(()),
@@ -336,12 +291,7 @@ fn errno(error: Errno) -> FsError {
 }
 
 /// For kernels without `openat2`: one component at a time, following no link at all.
-fn open_by_steps(
-    mount: BorrowedFd<'_>,
-    relative: &str,
-    flags: OFlags,
-    mode: Mode,
-) -> Result<OwnedFd, Errno> {
+fn open_by_steps(mount: BorrowedFd<'_>, relative: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let mut at: Option<OwnedFd> = None;
     let mut names = relative.split('/').peekable();
     while let Some(name) = names.next() {
@@ -391,29 +341,14 @@ impl FileView<'_> {
             Some(Access::Create | Access::Write) => FsPerms::ReadWrite,
             _ => FsPerms::ReadOnly,
         };
-        Descriptor::Dir(Dir::new(
-            StdFile::from(fd),
-            perms,
-            OpenMode::READ,
-            ON_THIS_THREAD,
-        ))
+        Descriptor::Dir(Dir::new(StdFile::from(fd), perms, OpenMode::READ, ON_THIS_THREAD))
     }
 
     /// Counts what will be written, on the stream that the inner implementation made.
-    fn metered(
-        &mut self,
-        stream: Resource<DynOutputStream>,
-    ) -> FsResult<Resource<DynOutputStream>> {
+    fn metered(&mut self, stream: Resource<DynOutputStream>) -> FsResult<Resource<DynOutputStream>> {
         let inner = self.inner.table.delete(stream)?;
-        let metered = Metered {
-            inner,
-            ledger: self.handles.ledger.clone(),
-            limit: self.handles.limits.written,
-        };
-        Ok(self
-            .inner
-            .table
-            .push(Box::new(metered) as DynOutputStream)?)
+        let metered = Metered { inner, ledger: self.handles.ledger.clone(), limit: self.handles.limits.written };
+        Ok(self.inner.table.push(Box::new(metered) as DynOutputStream)?)
     }
 }
 
@@ -422,14 +357,9 @@ impl preopens::Host for FileView<'_> {
         let mut directories = Vec::new();
         for mount in 0..self.handles.mounts.len() {
             let guest = self.handles.mounts[mount].guest.clone();
-            let fd = rustix::io::dup(&self.handles.mounts[mount].folder)
-                .map_err(std::io::Error::from)?;
+            let fd = rustix::io::dup(&self.handles.mounts[mount].folder).map_err(std::io::Error::from)?;
             let descriptor = self.folder(fd, &guest);
-            let place = Place {
-                mount,
-                path: guest.clone(),
-                is_folder: true,
-            };
+            let place = Place { mount, path: guest.clone(), is_folder: true };
             let resource = self.inner.table.push(descriptor)?;
             self.handles.places.insert(resource.rep(), place);
             directories.push((resource, guest.to_string()));
@@ -443,10 +373,7 @@ impl types::Host for FileView<'_> {
         self.inner.convert_error_code(error)
     }
 
-    fn filesystem_error_code(
-        &mut self,
-        error: Resource<wasmtime::Error>,
-    ) -> wasmtime::Result<Option<ErrorCode>> {
+    fn filesystem_error_code(&mut self, error: Resource<wasmtime::Error>) -> wasmtime::Result<Option<ErrorCode>> {
         self.inner.filesystem_error_code(error)
     }
 }
@@ -466,8 +393,7 @@ impl types::HostDescriptor for FileView<'_> {
         let mut target = handles.target(&fd, &path)?;
         target.must_be_folder |= open_flags.contains(OpenFlags::DIRECTORY);
         let follow = path_flags.contains(PathFlags::SYMLINK_FOLLOW);
-        let writes =
-            flags.contains(DescriptorFlags::WRITE) || open_flags.contains(OpenFlags::TRUNCATE);
+        let writes = flags.contains(DescriptorFlags::WRITE) || open_flags.contains(OpenFlags::TRUNCATE);
         let access = handles.access(&target.path);
         if access.is_none() && !handles.files.may_hold(&target.path) {
             return Err(handles.refuse(if writes { "write" } else { "read" }, target.path.as_str()));
@@ -479,38 +405,21 @@ impl types::HostDescriptor for FileView<'_> {
             }
             if access >= Some(Access::Create) {
                 handles.check_entries()?;
-                let create = OFlags::RDWR
-                    | OFlags::CREATE
-                    | OFlags::EXCL
-                    | OFlags::NOFOLLOW
-                    | OFlags::NONBLOCK;
+                let create = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::NONBLOCK;
                 match handles.open(&target, create, Mode::from_raw_mode(0o666)) {
                     Ok(file) => {
                         handles.count_entry()?;
                         handles.created.insert(target.path.clone());
-                        handles
-                            .ledger
-                            .effect("file.create", target.path.to_string());
+                        handles.ledger.effect("file.create", target.path.to_string());
                         let mode = open_mode(flags);
-                        let file = Descriptor::File(File::new(
-                            file.into(),
-                            FsPerms::ReadWrite,
-                            mode,
-                            ON_THIS_THREAD,
-                        ));
-                        let place = Place {
-                            mount: target.mount,
-                            path: target.path,
-                            is_folder: false,
-                        };
+                        let file = Descriptor::File(File::new(file.into(), FsPerms::ReadWrite, mode, ON_THIS_THREAD));
+                        let place = Place { mount: target.mount, path: target.path, is_folder: false };
                         return self.push(file, place);
                     }
                     Err(Errno::EXIST) if !open_flags.contains(OpenFlags::EXCLUSIVE) => {}
                     Err(error) => return Err(errno(error)),
                 }
-            } else if open_flags.contains(OpenFlags::EXCLUSIVE)
-                || handles.look(&target, follow).is_err()
-            {
+            } else if open_flags.contains(OpenFlags::EXCLUSIVE) || handles.look(&target, follow).is_err() {
                 return Err(handles.refuse("create", target.path.as_str()));
             }
         }
@@ -522,19 +431,13 @@ impl types::HostDescriptor for FileView<'_> {
                 return Err(ErrorCode::IsDirectory.into());
             }
             let opened = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
-            let folder = handles
-                .open(&target, opened, Mode::empty())
-                .map_err(errno)?;
+            let folder = handles.open(&target, opened, Mode::empty()).map_err(errno)?;
             let mutates = flags.contains(DescriptorFlags::MUTATE_DIRECTORY);
             if mutates && access < Some(Access::Create) {
                 return Err(handles.refuse("write", target.path.as_str()));
             }
             let descriptor = self.folder(folder, &target.path);
-            let place = Place {
-                mount: target.mount,
-                path: target.path,
-                is_folder: true,
-            };
+            let place = Place { mount: target.mount, path: target.path, is_folder: true };
             return self.push(descriptor, place);
         }
         if kind == FileType::Symlink {
@@ -558,9 +461,7 @@ impl types::HostDescriptor for FileView<'_> {
         if !follow {
             opened |= OFlags::NOFOLLOW;
         }
-        let file = handles
-            .open(&target, opened, Mode::empty())
-            .map_err(errno)?;
+        let file = handles.open(&target, opened, Mode::empty()).map_err(errno)?;
         // The name may have been given to something else since it was looked at.
         let stat = rustix::fs::fstat(&file).map_err(errno)?;
         if (stat.st_dev, stat.st_ino) != (seen.st_dev, seen.st_ino) {
@@ -572,26 +473,10 @@ impl types::HostDescriptor for FileView<'_> {
         if open_flags.contains(OpenFlags::TRUNCATE) {
             rustix::fs::ftruncate(&file, 0).map_err(errno)?;
         }
-        handles.ledger.effect(
-            if writes { "file.write" } else { "file.read" },
-            target.path.to_string(),
-        );
-        let perms = if writes {
-            FsPerms::ReadWrite
-        } else {
-            FsPerms::ReadOnly
-        };
-        let file = Descriptor::File(File::new(
-            file.into(),
-            perms,
-            open_mode(flags),
-            ON_THIS_THREAD,
-        ));
-        let place = Place {
-            mount: target.mount,
-            path: target.path,
-            is_folder: false,
-        };
+        handles.ledger.effect(if writes { "file.write" } else { "file.read" }, target.path.to_string());
+        let perms = if writes { FsPerms::ReadWrite } else { FsPerms::ReadOnly };
+        let file = Descriptor::File(File::new(file.into(), perms, open_mode(flags), ON_THIS_THREAD));
+        let place = Place { mount: target.mount, path: target.path, is_folder: false };
         self.push(file, place)
     }
 
@@ -605,10 +490,7 @@ impl types::HostDescriptor for FileView<'_> {
         if !self.handles.is_visible(&target.path, true) {
             return Err(self.handles.refuse("read", target.path.as_str()));
         }
-        let (_, stat) = self.handles.look(
-            &target,
-            path_flags.contains(types::PathFlags::SYMLINK_FOLLOW),
-        )?;
+        let (_, stat) = self.handles.look(&target, path_flags.contains(types::PathFlags::SYMLINK_FOLLOW))?;
         let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         if !self.handles.is_visible(&target.path, is_folder) {
             return Err(self.handles.refuse("read", target.path.as_str()));
@@ -618,11 +500,9 @@ impl types::HostDescriptor for FileView<'_> {
 
     async fn stat(&mut self, fd: Resource<Descriptor>) -> FsResult<types::DescriptorStat> {
         let mut stat = types::HostDescriptor::stat(&mut self.inner, fd).await?;
-        for time in [
-            &mut stat.data_access_timestamp,
-            &mut stat.data_modification_timestamp,
-            &mut stat.status_change_timestamp,
-        ] {
+        for time in
+            [&mut stat.data_access_timestamp, &mut stat.data_modification_timestamp, &mut stat.status_change_timestamp]
+        {
             match self.handles.clock {
                 Clock::Frozen => *time = None,
                 Clock::Coarse => {
@@ -636,11 +516,7 @@ impl types::HostDescriptor for FileView<'_> {
         Ok(stat)
     }
 
-    async fn create_directory_at(
-        &mut self,
-        fd: Resource<Descriptor>,
-        path: String,
-    ) -> FsResult<()> {
+    async fn create_directory_at(&mut self, fd: Resource<Descriptor>, path: String) -> FsResult<()> {
         let target = self.handles.target(&fd, &path)?;
         if self.handles.access(&target.path) < Some(Access::Create) {
             return Err(self.handles.refuse("create", target.path.as_str()));
@@ -650,17 +526,11 @@ impl types::HostDescriptor for FileView<'_> {
         rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o777)).map_err(errno)?;
         self.handles.count_entry()?;
         self.handles.created.insert(target.path.clone());
-        self.handles
-            .ledger
-            .effect("file.create", target.path.to_string());
+        self.handles.ledger.effect("file.create", target.path.to_string());
         Ok(())
     }
 
-    async fn remove_directory_at(
-        &mut self,
-        fd: Resource<Descriptor>,
-        path: String,
-    ) -> FsResult<()> {
+    async fn remove_directory_at(&mut self, fd: Resource<Descriptor>, path: String) -> FsResult<()> {
         let target = self.handles.target(&fd, &path)?;
         self.remove(&target, AtFlags::REMOVEDIR)
     }
@@ -699,9 +569,7 @@ impl types::HostDescriptor for FileView<'_> {
             // Everything beneath gets another name, which is only harmless where no name decides anything.
             let plain = |target: &Target| self.handles.mounts[target.mount].follows_links;
             if !plain(&old) || !plain(&new) {
-                return Err(self
-                    .handles
-                    .refuse("rename a folder under a pattern:", old.path.as_str()));
+                return Err(self.handles.refuse("rename a folder under a pattern:", old.path.as_str()));
             }
         }
         let (old_parent, old_name) = self.handles.open_parent(&old)?;
@@ -710,12 +578,8 @@ impl types::HostDescriptor for FileView<'_> {
         if self.handles.created.remove(&old.path) {
             self.handles.created.insert(new.path.clone());
         }
-        self.handles
-            .ledger
-            .effect("file.remove", old.path.to_string());
-        self.handles
-            .ledger
-            .effect("file.create", new.path.to_string());
+        self.handles.ledger.effect("file.remove", old.path.to_string());
+        self.handles.ledger.effect("file.create", new.path.to_string());
         Ok(())
     }
 
@@ -729,42 +593,25 @@ impl types::HostDescriptor for FileView<'_> {
     ) -> FsResult<()> {
         // A file with two names could be reached under the one that allows more.
         let target = self.handles.target(&fd, &old_path)?;
-        Err(self
-            .handles
-            .refuse("make a hard link to", target.path.as_str()))
+        Err(self.handles.refuse("make a hard link to", target.path.as_str()))
     }
 
-    async fn symlink_at(
-        &mut self,
-        fd: Resource<Descriptor>,
-        _: String,
-        new_path: String,
-    ) -> FsResult<()> {
+    async fn symlink_at(&mut self, fd: Resource<Descriptor>, _: String, new_path: String) -> FsResult<()> {
         // What follows the link later may be a program of the host, outside of any grant.
         let target = self.handles.target(&fd, &new_path)?;
-        Err(self
-            .handles
-            .refuse("make a symbolic link at", target.path.as_str()))
+        Err(self.handles.refuse("make a symbolic link at", target.path.as_str()))
     }
 
     async fn readlink_at(&mut self, fd: Resource<Descriptor>, path: String) -> FsResult<String> {
         let target = self.handles.target(&fd, &path)?;
-        if !self.handles.mounts[target.mount].follows_links
-            || !self.handles.is_visible(&target.path, false)
-        {
+        if !self.handles.mounts[target.mount].follows_links || !self.handles.is_visible(&target.path, false) {
             return Err(self.handles.refuse("read", target.path.as_str()));
         }
         let (parent, name) = self.handles.open_parent(&target)?;
         let link = rustix::fs::readlinkat(parent, name, Vec::new()).map_err(errno)?;
-        let text = link
-            .into_string()
-            .map_err(|_| ErrorCode::IllegalByteSequence)?;
+        let text = link.into_string().map_err(|_| ErrorCode::IllegalByteSequence)?;
         // Where an absolute link points is a fact of the host.
-        if text.starts_with('/') {
-            Err(ErrorCode::NotPermitted.into())
-        } else {
-            Ok(text)
-        }
+        if text.starts_with('/') { Err(ErrorCode::NotPermitted.into()) } else { Ok(text) }
     }
 
     async fn set_times_at(
@@ -781,10 +628,7 @@ impl types::HostDescriptor for FileView<'_> {
         }
         self.handles.look(&target, false)?;
         let (parent, name) = self.handles.open_parent(&target)?;
-        let times = Timestamps {
-            last_access: timespec(access),
-            last_modification: timespec(modification),
-        };
+        let times = Timestamps { last_access: timespec(access), last_modification: timespec(modification) };
         rustix::fs::utimensat(parent, name, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(errno)
     }
 
@@ -798,33 +642,17 @@ impl types::HostDescriptor for FileView<'_> {
         if !self.handles.is_visible(&target.path, true) {
             return Err(self.handles.refuse("read", target.path.as_str()));
         }
-        let (file, _) = self.handles.look(
-            &target,
-            path_flags.contains(types::PathFlags::SYMLINK_FOLLOW),
-        )?;
-        let file = Descriptor::File(File::new(
-            file.into(),
-            FsPerms::ReadOnly,
-            OpenMode::READ,
-            ON_THIS_THREAD,
-        ));
+        let (file, _) = self.handles.look(&target, path_flags.contains(types::PathFlags::SYMLINK_FOLLOW))?;
+        let file = Descriptor::File(File::new(file.into(), FsPerms::ReadOnly, OpenMode::READ, ON_THIS_THREAD));
         let looked = self.inner.table.push(file)?;
-        let hash = self
-            .inner
-            .metadata_hash(Resource::new_borrow(looked.rep()))
-            .await;
+        let hash = self.inner.metadata_hash(Resource::new_borrow(looked.rep())).await;
         self.inner.table.delete(looked)?;
         hash
     }
 
-    async fn read_directory(
-        &mut self,
-        fd: Resource<Descriptor>,
-    ) -> FsResult<Resource<types::DirectoryEntryStream>> {
+    async fn read_directory(&mut self, fd: Resource<Descriptor>) -> FsResult<Resource<types::DirectoryEntryStream>> {
         let place = self.handles.place(&fd)?.clone();
-        self.handles
-            .ledger
-            .effect("folder.list", place.path.to_string());
+        self.handles.ledger.effect("folder.list", place.path.to_string());
         let stream = self.inner.read_directory(fd).await?;
         self.handles.listings.insert(stream.rep(), place);
         Ok(stream)
@@ -836,10 +664,7 @@ impl types::HostDescriptor for FileView<'_> {
         buffer: Vec<u8>,
         offset: types::Filesize,
     ) -> FsResult<types::Filesize> {
-        self.handles
-            .ledger
-            .count_written(buffer.len() as u64, self.handles.limits.written)
-            .map_err(trap)?;
+        self.handles.ledger.count_written(buffer.len() as u64, self.handles.limits.written).map_err(trap)?;
         self.inner.write(fd, buffer, offset).await
     }
 
@@ -852,23 +677,15 @@ impl types::HostDescriptor for FileView<'_> {
         self.metered(stream)
     }
 
-    fn append_via_stream(
-        &mut self,
-        fd: Resource<Descriptor>,
-    ) -> FsResult<Resource<DynOutputStream>> {
+    fn append_via_stream(&mut self, fd: Resource<Descriptor>) -> FsResult<Resource<DynOutputStream>> {
         let stream = self.inner.append_via_stream(fd)?;
         self.metered(stream)
     }
 
     async fn set_size(&mut self, fd: Resource<Descriptor>, size: types::Filesize) -> FsResult<()> {
-        let now = types::HostDescriptor::stat(&mut self.inner, Resource::new_borrow(fd.rep()))
-            .await?
-            .size;
+        let now = types::HostDescriptor::stat(&mut self.inner, Resource::new_borrow(fd.rep())).await?.size;
         let more = size.saturating_sub(now);
-        self.handles
-            .ledger
-            .count_written(more, self.handles.limits.written)
-            .map_err(trap)?;
+        self.handles.ledger.count_written(more, self.handles.limits.written).map_err(trap)?;
         self.inner.set_size(fd, size).await
     }
 
@@ -935,18 +752,11 @@ impl types::HostDescriptor for FileView<'_> {
         self.inner.read_via_stream(fd, offset)
     }
 
-    async fn is_same_object(
-        &mut self,
-        a: Resource<Descriptor>,
-        b: Resource<Descriptor>,
-    ) -> wasmtime::Result<bool> {
+    async fn is_same_object(&mut self, a: Resource<Descriptor>, b: Resource<Descriptor>) -> wasmtime::Result<bool> {
         self.inner.is_same_object(a, b).await
     }
 
-    async fn metadata_hash(
-        &mut self,
-        fd: Resource<Descriptor>,
-    ) -> FsResult<types::MetadataHashValue> {
+    async fn metadata_hash(&mut self, fd: Resource<Descriptor>) -> FsResult<types::MetadataHashValue> {
         self.inner.metadata_hash(fd).await
     }
 }
@@ -964,9 +774,7 @@ impl FileView<'_> {
         }
         rustix::fs::unlinkat(parent, name, flags).map_err(errno)?;
         self.handles.created.remove(&target.path);
-        self.handles
-            .ledger
-            .effect("file.remove", target.path.to_string());
+        self.handles.ledger.effect("file.remove", target.path.to_string());
         Ok(())
     }
 }
@@ -981,18 +789,13 @@ impl types::HostDirectoryEntryStream for FileView<'_> {
             return Err(ErrorCode::BadDescriptor.into());
         };
         loop {
-            let next = self
-                .inner
-                .read_directory_entry(Resource::new_borrow(stream.rep()))
-                .await;
+            let next = self.inner.read_directory_entry(Resource::new_borrow(stream.rep())).await;
             let entry = match next {
                 Ok(Some(entry)) => entry,
                 Ok(None) => return Ok(None),
                 // A name that is not UTF-8, or an entry that is gone by now, can't be opened either.
                 Err(error) => match error.downcast_ref() {
-                    Some(
-                        ErrorCode::IllegalByteSequence | ErrorCode::NoEntry | ErrorCode::Access,
-                    ) => continue,
+                    Some(ErrorCode::IllegalByteSequence | ErrorCode::NoEntry | ErrorCode::Access) => continue,
                     _ => return Err(error),
                 },
             };
@@ -1006,8 +809,7 @@ impl types::HostDirectoryEntryStream for FileView<'_> {
                 types::DescriptorType::RegularFile => self.handles.is_visible(&path, false),
                 types::DescriptorType::Directory => self.handles.is_visible(&path, true),
                 types::DescriptorType::SymbolicLink => {
-                    self.handles.mounts[place.mount].follows_links
-                        && self.handles.is_visible(&path, false)
+                    self.handles.mounts[place.mount].follows_links && self.handles.is_visible(&path, false)
                 }
                 _ => false,
             };
@@ -1036,14 +838,8 @@ fn open_mode(flags: types::DescriptorFlags) -> OpenMode {
 
 fn timespec(time: types::NewTimestamp) -> Timespec {
     match time {
-        types::NewTimestamp::NoChange => Timespec {
-            tv_sec: 0,
-            tv_nsec: UTIME_OMIT,
-        },
-        types::NewTimestamp::Now => Timespec {
-            tv_sec: 0,
-            tv_nsec: UTIME_NOW,
-        },
+        types::NewTimestamp::NoChange => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        types::NewTimestamp::Now => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
         types::NewTimestamp::Timestamp(time) => Timespec {
             tv_sec: i64::try_from(time.seconds).unwrap_or(i64::MAX),
             tv_nsec: i64::from(time.nanoseconds.min(999_999_999)),

@@ -12,8 +12,7 @@ use http_body_util::BodyExt as _;
 use hyper::client::conn::http1;
 use wasmtime_wasi_http::io::TokioIo;
 use wasmtime_wasi_http::{
-    DEFAULT_FORBIDDEN_HEADERS, Error, ForbiddenHeaderFilter, RequestOptions, WasiBody,
-    WasiHttpHooks,
+    DEFAULT_FORBIDDEN_HEADERS, Error, ForbiddenHeaderFilter, RequestOptions, WasiBody, WasiHttpHooks,
 };
 
 use super::ledger::Ledger;
@@ -42,31 +41,18 @@ type Finished = Box<dyn Future<Output = Result<(), Error>> + Send>;
 impl HttpHandle {
     /// No request.
     pub fn none(ledger: Arc<Ledger>, guard: Arc<net::Guard>) -> Self {
-        Self {
-            http: Http::nothing(),
-            limits: Limits::default(),
-            ledger,
-            guard,
-        }
+        Self { http: Http::nothing(), limits: Limits::default(), ledger, guard }
     }
 
     /// The requests of `authority`.
     pub fn mint(authority: &Authority, ledger: Arc<Ledger>, guard: Arc<net::Guard>) -> Self {
-        Self {
-            http: authority.http.clone(),
-            limits: authority.limits,
-            ledger,
-            guard,
-        }
+        Self { http: authority.http.clone(), limits: authority.limits, ledger, guard }
     }
 
     /// Checks a request, and gives what may be sent.
     fn check(&self, request: &Request<WasiBody>) -> Result<(NormalUrl, Allowed), Error> {
         let uri = request.uri();
-        let shown: String = format!("{} {uri}", request.method())
-            .chars()
-            .take(300)
-            .collect();
+        let shown: String = format!("{} {uri}", request.method()).chars().take(300).collect();
         let refuse = |why: &str| {
             self.ledger.refusal(format!("request {shown}{why}"));
             Error::HttpRequestDenied
@@ -76,9 +62,8 @@ impl HttpHandle {
         let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
             return Err(refuse(" (no host)"));
         };
-        let url: NormalUrl = format!("{scheme}://{authority}{target}")
-            .parse()
-            .map_err(|error| refuse(&format!(" ({error})")))?;
+        let url: NormalUrl =
+            format!("{scheme}://{authority}{target}").parse().map_err(|error| refuse(&format!(" ({error})")))?;
         let Some(allowed) = self.http.allows(request.method().as_str(), &url) else {
             return Err(refuse(""));
         };
@@ -86,10 +71,7 @@ impl HttpHandle {
         if headers.get_all(header::CONTENT_LENGTH).iter().count() > 1 {
             return Err(refuse(" (more than one content-length)"));
         }
-        if headers
-            .keys()
-            .any(|name| *name != header::HOST && is_forbidden(name))
-        {
+        if headers.keys().any(|name| *name != header::HOST && is_forbidden(name)) {
             return Err(refuse(" (a header that the host decides)"));
         }
         Ok((url, allowed))
@@ -98,9 +80,7 @@ impl HttpHandle {
 
 /// Headers that say where a request goes, who sends it, or how it is framed are the host's to set.
 fn is_forbidden(name: &HeaderName) -> bool {
-    *name == header::AUTHORIZATION
-        || name.as_str().starts_with("proxy-")
-        || DEFAULT_FORBIDDEN_HEADERS.contains(name)
+    *name == header::AUTHORIZATION || name.as_str().starts_with("proxy-") || DEFAULT_FORBIDDEN_HEADERS.contains(name)
 }
 
 impl WasiHttpHooks for HttpHandle {
@@ -124,16 +104,7 @@ impl WasiHttpHooks for HttpHandle {
         Box::new(async move {
             let (url, allowed) = checked?;
             counted.map_err(|_| Error::ConnectionLimitReached)?;
-            send(
-                request,
-                options.unwrap_or_default(),
-                &url,
-                allowed,
-                &ledger,
-                &guard,
-                limit,
-            )
-            .await
+            send(request, options.unwrap_or_default(), &url, allowed, &ledger, &guard, limit).await
         })
     }
 }
@@ -151,47 +122,32 @@ async fn send(
     let stream = guard.dial(url, allowed, connect).await.map_err(|error| {
         ledger.refusal(format!("connect to {}: {error}", url.authority()));
         match error {
-            DialError::NotFound(_) => Error::DnsError {
-                rcode: None,
-                info_code: None,
-            },
+            DialError::NotFound(_) => Error::DnsError { rcode: None, info_code: None },
             DialError::Prohibited { .. } => Error::DestinationIpProhibited,
             DialError::Connect(error) => Error::Connect(error),
             DialError::Timeout(_) => Error::ConnectionTimeout,
             DialError::Tls(_) => Error::TlsProtocolError,
         }
     })?;
-    let (mut sender, connection) = http1::Builder::new()
-        .max_buf_size(HEAD_MAX)
-        .handshake::<_, WasiBody>(TokioIo::new(stream))
-        .await?;
+    let (mut sender, connection) =
+        http1::Builder::new().max_buf_size(HEAD_MAX).handshake::<_, WasiBody>(TokioIo::new(stream)).await?;
     // Aborted when dropped, with the response that holds it.
     let driver = wasmtime_wasi::runtime::spawn(connection);
 
     let (mut parts, body) = request.into_parts();
     ledger.effect("http", format!("{} {url}", parts.method));
-    parts.uri = url
-        .target()
-        .parse()
-        .map_err(|_| Error::HttpRequestUriInvalid)?;
-    let host = url
-        .authority()
-        .parse()
-        .map_err(|_| Error::HttpRequestUriInvalid)?;
+    parts.uri = url.target().parse().map_err(|_| Error::HttpRequestUriInvalid)?;
+    let host = url.authority().parse().map_err(|_| Error::HttpRequestUriInvalid)?;
     parts.headers.insert(header::HOST, host);
     let body = Counted::new(body, ledger.clone(), limit, READ_TIMEOUT).boxed_unsync();
 
     let first_byte = options.first_byte_timeout.unwrap_or(READ_TIMEOUT);
-    let response = tokio::time::timeout(
-        first_byte,
-        sender.send_request(Request::from_parts(parts, body)),
-    )
-    .await
-    .map_err(|_| Error::ConnectionReadTimeout)??;
+    let response = tokio::time::timeout(first_byte, sender.send_request(Request::from_parts(parts, body)))
+        .await
+        .map_err(|_| Error::ConnectionReadTimeout)??;
     let between = options.between_bytes_timeout.unwrap_or(READ_TIMEOUT);
     let ledger = ledger.clone();
-    let response = response
-        .map(|body| Counted::new(body.map_err(Error::from), ledger, limit, between).boxed_unsync());
+    let response = response.map(|body| Counted::new(body.map_err(Error::from), ledger, limit, between).boxed_unsync());
     let finished = async move {
         // The sender lives as long as the connection, which would close without it.
         let _sender = sender;
@@ -215,13 +171,7 @@ struct Counted<B> {
 impl<B> Counted<B> {
     fn new(inner: B, ledger: Arc<Ledger>, limit: Option<u64>, between: Duration) -> Self {
         let deadline = Box::pin(tokio::time::sleep(between));
-        Self {
-            inner: Box::pin(inner),
-            ledger,
-            limit,
-            between,
-            deadline,
-        }
+        Self { inner: Box::pin(inner), ledger, limit, between, deadline }
     }
 }
 
@@ -229,18 +179,12 @@ impl<B: Body<Data = Bytes, Error = Error>> Body for Counted<B> {
     type Data = Bytes;
     type Error = Error;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let this = &mut *self;
         match this.inner.as_mut().poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 if let Some(data) = frame.data_ref()
-                    && this
-                        .ledger
-                        .count_network(data.len() as u64, this.limit)
-                        .is_err()
+                    && this.ledger.count_network(data.len() as u64, this.limit).is_err()
                 {
                     return Poll::Ready(Some(Err(Error::HttpResponseBodySize(this.limit))));
                 }

@@ -23,10 +23,7 @@ pub struct LimitHit {
 
 impl LimitHit {
     pub(super) fn new(code: Code, text: impl Into<String>) -> Self {
-        Self {
-            code,
-            text: text.into(),
-        }
+        Self { code, text: text.into() }
     }
 }
 
@@ -69,9 +66,7 @@ struct Kept {
 impl Ledger {
     fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
         // A poisoned lock holds plain data that is still whole.
-        self.kept
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Notes an effect. Equal ones are kept once.
@@ -120,58 +115,28 @@ impl Ledger {
 
     /// Counts bytes written to files.
     pub fn count_written(&self, bytes: u64, limit: Option<u64>) -> Result<(), LimitHit> {
-        self.count(
-            &self.written,
-            bytes,
-            limit,
-            Code::LimitFiles,
-            "written",
-            "bytes written to files",
-        )
+        self.count(&self.written, bytes, limit, Code::LimitFiles, "written", "bytes written to files")
     }
 
     /// Counts bytes sent and received.
     pub fn count_network(&self, bytes: u64, limit: Option<u64>) -> Result<(), LimitHit> {
-        self.count(
-            &self.network,
-            bytes,
-            limit,
-            Code::LimitNetwork,
-            "network",
-            "bytes sent and received",
-        )
+        self.count(&self.network, bytes, limit, Code::LimitNetwork, "network", "bytes sent and received")
     }
 
     /// Counts one request.
     pub fn count_request(&self, limit: Option<u64>) -> Result<(), LimitHit> {
-        self.count(
-            &self.requests,
-            1,
-            limit,
-            Code::LimitNetwork,
-            "requests",
-            "HTTP requests",
-        )
+        self.count(&self.requests, 1, limit, Code::LimitNetwork, "requests", "HTTP requests")
     }
 
     /// Counts one created file or folder.
     pub fn count_entry(&self, limit: Option<u64>) -> Result<(), LimitHit> {
-        self.count(
-            &self.entries,
-            1,
-            limit,
-            Code::LimitFiles,
-            "entries",
-            "files and folders created",
-        )
+        self.count(&self.entries, 1, limit, Code::LimitFiles, "entries", "files and folders created")
     }
 
     /// Whether one more file or folder may be created.
     pub fn check_entries(&self, limit: Option<u64>) -> Result<(), LimitHit> {
         match limit {
-            Some(limit) if self.entries.load(Ordering::Relaxed) >= limit => {
-                self.count_entry(Some(limit))
-            }
+            Some(limit) if self.entries.load(Ordering::Relaxed) >= limit => self.count_entry(Some(limit)),
             _ => Ok(()),
         }
     }
@@ -187,10 +152,9 @@ impl Ledger {
     ) -> Result<(), LimitHit> {
         let before = counter.fetch_add(amount, Ordering::Relaxed);
         match limit {
-            Some(limit) if before.saturating_add(amount) > limit => Err(self.hit(LimitHit::new(
-                code,
-                format!("the limit `{name}` of {limit} {what} was reached"),
-            ))),
+            Some(limit) if before.saturating_add(amount) > limit => {
+                Err(self.hit(LimitHit::new(code, format!("the limit `{name}` of {limit} {what} was reached"))))
+            }
             _ => Ok(()),
         }
     }
@@ -200,14 +164,8 @@ impl Ledger {
         let mut kept = self.kept();
         if kept.dropped > 0 {
             let dropped = std::mem::take(&mut kept.dropped);
-            kept.effects.push(Effect {
-                kind: "more",
-                target: format!("{dropped} further effects"),
-            });
+            kept.effects.push(Effect { kind: "more", target: format!("{dropped} further effects") });
         }
-        (
-            std::mem::take(&mut kept.effects),
-            std::mem::take(&mut kept.refusals),
-        )
+        (std::mem::take(&mut kept.effects), std::mem::take(&mut kept.refusals))
     }
 }

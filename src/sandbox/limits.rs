@@ -26,29 +26,16 @@ pub struct Meter {
 impl Meter {
     /// A meter that allows `memory_limit` bytes.
     pub fn new(memory_limit: u64) -> Self {
-        Self {
-            memory_limit,
-            memory: 0,
-            tables: 0,
-            refused: None,
-        }
+        Self { memory_limit, memory: 0, tables: 0, refused: None }
     }
 }
 
 impl ResourceLimiter for Meter {
-    fn memory_growing(
-        &mut self,
-        current: usize,
-        desired: usize,
-        _: Option<usize>,
-    ) -> wasmtime::Result<bool> {
+    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
         let more = desired.saturating_sub(current) as u64;
         let total = self.memory.saturating_add(more);
         if total > self.memory_limit {
-            let text = format!(
-                "the limit `memory` of {} was reached",
-                format_bytes(self.memory_limit)
-            );
+            let text = format!("the limit `memory` of {} was reached", format_bytes(self.memory_limit));
             self.refused = Some(LimitHit::new(Code::LimitMemory, text));
             return Ok(false);
         }
@@ -56,12 +43,7 @@ impl ResourceLimiter for Meter {
         Ok(true)
     }
 
-    fn table_growing(
-        &mut self,
-        current: usize,
-        desired: usize,
-        _: Option<usize>,
-    ) -> wasmtime::Result<bool> {
+    fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
         let total = self.tables.saturating_add(desired.saturating_sub(current));
         if total > TABLE_ELEMENTS_MAX {
             let text = format!("the limit of {TABLE_ELEMENTS_MAX} table elements was reached");

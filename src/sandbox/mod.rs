@@ -28,9 +28,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::Value as Json;
 use sha2::Sha256;
 use tokio_util::sync::CancellationToken;
-use wasmtime::component::{
-    Component, ComponentExportIndex, InstancePre, Linker, ResourceTable, Val,
-};
+use wasmtime::component::{Component, ComponentExportIndex, InstancePre, Linker, ResourceTable, Val};
 use wasmtime::{Engine, Store, Trap, UpdateDeadline, WasmBacktrace};
 use wasmtime_wasi::filesystem::WasiFilesystemCtxView;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
@@ -84,12 +82,8 @@ const OFFERED: [&str; 25] = [
 ];
 
 /// Interfaces that are linked and grant nothing: connections are not among this version's handles.
-const INERT: [&str; 4] = [
-    "wasi:sockets/tcp",
-    "wasi:sockets/tcp-create-socket",
-    "wasi:sockets/udp",
-    "wasi:sockets/udp-create-socket",
-];
+const INERT: [&str; 4] =
+    ["wasi:sockets/tcp", "wasi:sockets/tcp-create-socket", "wasi:sockets/udp", "wasi:sockets/udp-create-socket"];
 
 /// Whether the host offers an import, given with or without its version.
 pub fn offers(import: &str) -> bool {
@@ -182,29 +176,19 @@ struct State {
 
 impl WasiView for State {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        WasiCtxView {
-            ctx: &mut self.wasi,
-            table: &mut self.table,
-        }
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
     }
 }
 
 impl WasiHttpView for State {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
-        WasiHttpCtxView {
-            hooks: &mut self.http,
-            table: &mut self.table,
-            ctx: &mut self.http_ctx,
-        }
+        WasiHttpCtxView { hooks: &mut self.http, table: &mut self.table, ctx: &mut self.http_ctx }
     }
 }
 
 fn file_view(state: &mut State) -> FileView<'_> {
     FileView {
-        inner: WasiFilesystemCtxView {
-            ctx: state.wasi.filesystem(),
-            table: &mut state.table,
-        },
+        inner: WasiFilesystemCtxView { ctx: state.wasi.filesystem(), table: &mut state.table },
         handles: &mut state.files,
     }
 }
@@ -245,11 +229,7 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
     filesystem::preopens::add_to_linker::<State, HasFiles>(&mut l, file_view)?;
     // Python imports these without being asked; the context allows no address and no name.
     let options = wasmtime_wasi::p2::bindings::LinkOptions::default();
-    sockets::network::add_to_linker::<State, WasiSockets>(
-        &mut l,
-        &(&options).into(),
-        State::sockets,
-    )?;
+    sockets::network::add_to_linker::<State, WasiSockets>(&mut l, &(&options).into(), State::sockets)?;
     sockets::instance_network::add_to_linker::<State, WasiSockets>(&mut l, State::sockets)?;
     sockets::ip_name_lookup::add_to_linker::<State, WasiSockets>(&mut l, State::sockets)?;
     sockets::tcp::add_to_linker::<State, WasiSockets>(&mut l, State::sockets)?;
@@ -270,15 +250,12 @@ impl Sandbox {
         let text = |error: wasmtime::Error| format!("the engine cannot be set up: {error:#}");
         let engine = engine::engine(concurrent).map_err(text)?;
         let linker = linker(&engine).map_err(text)?;
-        let ticker = Ticker::start(&engine)
-            .map_err(|error| format!("no thread for the engine's clock: {error}"))?;
+        let ticker = Ticker::start(&engine).map_err(|error| format!("no thread for the engine's clock: {error}"))?;
         let cache = match cache {
             Some(folder) => match Cache::open(folder, key) {
                 Ok(cache) => Some(cache),
                 Err(error) => {
-                    return Err(format!(
-                        "the cache of compiled code cannot be used: {error}"
-                    ));
+                    return Err(format!("the cache of compiled code cannot be used: {error}"));
                 }
             },
             None => None,
@@ -297,9 +274,7 @@ impl Sandbox {
 
     /// Whether compiled code for a package is at hand, so that getting it takes no time worth mentioning.
     pub fn is_compiled(&self, digest: &PackageDigest) -> bool {
-        self.cache
-            .as_ref()
-            .is_some_and(|cache| cache.has(&self.fingerprint, digest))
+        self.cache.as_ref().is_some_and(|cache| cache.has(&self.fingerprint, digest))
     }
 
     /// The compiled package, from memory, from the cache, or compiled now.
@@ -323,31 +298,22 @@ impl Sandbox {
                     return Err(CompileError::Import(import.clone()));
                 }
             }
-            let component = match self
-                .cache
-                .as_ref()
-                .and_then(|c| c.load(&self.engine, &self.fingerprint, &digest))
-            {
+            let component = match self.cache.as_ref().and_then(|c| c.load(&self.engine, &self.fingerprint, &digest)) {
                 Some(component) => component,
                 None => self.compile(digest, bytes).await?,
             };
-            let refuse = |error: wasmtime::Error| {
-                CompileError::Engine(clean_text(&format!("{error:#}"), 400))
-            };
+            let refuse = |error: wasmtime::Error| CompileError::Engine(clean_text(&format!("{error:#}"), 400));
             let pre = self.linker.instantiate_pre(&component).map_err(refuse)?;
             let mut exports = HashMap::new();
             for function in &described.functions {
                 let index = match &function.instance {
                     Some(instance) => component
                         .get_export_index(None, instance.as_str())
-                        .and_then(|instance| {
-                            component.get_export_index(Some(&instance), function.function.as_str())
-                        }),
+                        .and_then(|instance| component.get_export_index(Some(&instance), function.function.as_str())),
                     None => component.get_export_index(None, function.function.as_str()),
                 };
-                let index = index.ok_or_else(|| {
-                    CompileError::Engine(format!("the export `{}` is not there", function.name))
-                })?;
+                let index = index
+                    .ok_or_else(|| CompileError::Engine(format!("the export `{}` is not there", function.name)))?;
                 exports.insert(function.name.clone(), index);
             }
             Ok(Arc::new(Program { pre, exports }))
@@ -363,18 +329,14 @@ impl Sandbox {
         let engine = self.engine.clone();
         let compiled = tokio::task::spawn_blocking(move || {
             let bytes = bytes().map_err(CompileError::Engine)?;
-            engine::validate(&bytes)
-                .map_err(|error| CompileError::Invalid(clean_text(&error, 400)))?;
-            let refuse = |error: wasmtime::Error| {
-                CompileError::Engine(clean_text(&format!("{error:#}"), 400))
-            };
+            engine::validate(&bytes).map_err(|error| CompileError::Invalid(clean_text(&error, 400)))?;
+            let refuse = |error: wasmtime::Error| CompileError::Engine(clean_text(&format!("{error:#}"), 400));
             let component = Component::new(&engine, &bytes).map_err(refuse)?;
             let code = component.serialize().map_err(refuse)?;
             Ok((component, code))
         });
-        let (component, code) = compiled
-            .await
-            .map_err(|_| CompileError::Engine("compiling ended unexpectedly".to_owned()))??;
+        let (component, code) =
+            compiled.await.map_err(|_| CompileError::Engine("compiling ended unexpectedly".to_owned()))??;
         if let Some(cache) = &self.cache {
             cache.store(&self.fingerprint, &digest, &code);
         }
@@ -403,19 +365,10 @@ impl Sandbox {
         let limits = authority.limits.or(&Limits::DEFAULT);
         let stdout = Capture::new(limits.log.unwrap_or(0));
         let stderr = Capture::new(limits.log.unwrap_or(0));
-        let state = match self.mint(
-            &authority,
-            &limits,
-            operation,
-            call,
-            &ledger,
-            (&stdout, &stderr),
-        ) {
+        let state = match self.mint(&authority, &limits, operation, call, &ledger, (&stdout, &stderr)) {
             Ok(state) => state,
             Err(error) => {
-                return unstarted(Ended::Fault(format!(
-                    "a granted folder cannot be opened: {error}"
-                )));
+                return unstarted(Ended::Fault(format!("a granted folder cannot be opened: {error}")));
             }
         };
         let mut store = self.store(state, &limits);
@@ -435,6 +388,11 @@ impl Sandbox {
             }
         };
         drop(ticking);
+        // A guest may have been told of a limit, and ended before anything else could end it.
+        let called = match ledger.limit_hit() {
+            Some(hit) => Err(wasmtime::Error::from(hit)),
+            None => called,
+        };
         let cpu = TICK * u32::try_from(store.data().ticks).unwrap_or(u32::MAX);
         let refused = store.data().meter.refused.clone();
         // Whatever the end, nothing of this store is used again.
@@ -443,9 +401,7 @@ impl Sandbox {
         let (ended, backtrace) = match called {
             Ok(value) => (self.returned(function, value, &limits), None),
             Err(error) => {
-                let backtrace = error
-                    .downcast_ref::<WasmBacktrace>()
-                    .map(ToString::to_string);
+                let backtrace = error.downcast_ref::<WasmBacktrace>().map(ToString::to_string);
                 (stopped(&error, refused, &limits, &stderr.text()), backtrace)
             }
         };
@@ -508,16 +464,15 @@ impl Sandbox {
             http,
             meter: Meter::new(limits.memory.unwrap_or(u64::MAX)),
             ticks: 0,
-            ticks_max: limits.cpu.map_or(u64::MAX, |cpu| {
-                u64::try_from(cpu.as_nanos() / TICK.as_nanos()).unwrap_or(u64::MAX)
-            }),
+            ticks_max: limits
+                .cpu
+                .map_or(u64::MAX, |cpu| u64::try_from(cpu.as_nanos() / TICK.as_nanos()).unwrap_or(u64::MAX)),
         })
     }
 
     /// The seed of a call's generators: the host can make it again, nobody else can guess it.
     fn seed(&self, operation: OperationId, call: &CallDigest) -> std::io::Result<[u8; 32]> {
-        let mut mac =
-            Hmac::<Sha256>::new_from_slice(&self.seed_key).map_err(std::io::Error::other)?;
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.seed_key).map_err(std::io::Error::other)?;
         mac.update(b"portcullis-seed-1");
         mac.update(operation.to_string().as_bytes());
         mac.update(call.as_bytes());
@@ -529,9 +484,7 @@ impl Sandbox {
         store.limiter(|state| &mut state.meter);
         // A lifted value takes up to one `Val` a byte on the host; what it amounts to is measured again as JSON.
         let output = limits.output.unwrap_or(u64::MAX).max(64 << 10);
-        let fuel = output
-            .saturating_mul(size_of::<Val>() as u64)
-            .saturating_add(1 << 20);
+        let fuel = output.saturating_mul(size_of::<Val>() as u64).saturating_add(1 << 20);
         store.set_hostcall_fuel(usize::try_from(fuel).unwrap_or(usize::MAX));
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|mut context| {
@@ -539,16 +492,10 @@ impl Sandbox {
             state.ticks += 1;
             if state.ticks > state.ticks_max {
                 let budget = TICK * u32::try_from(state.ticks_max).unwrap_or(u32::MAX);
-                let text = format!(
-                    "the limit `cpu` of {} was reached",
-                    humantime::format_duration(budget)
-                );
+                let text = format!("the limit `cpu` of {} was reached", humantime::format_duration(budget));
                 return Err(wasmtime::Error::from(LimitHit::new(Code::LimitCpu, text)));
             }
-            Ok(UpdateDeadline::YieldCustom(
-                1,
-                Box::pin(tokio::task::yield_now()),
-            ))
+            Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
         });
         store
     }
@@ -562,22 +509,15 @@ impl Sandbox {
         if let Some(limit) = limits.output
             && size > limit
         {
-            return Ended::Stopped {
-                code: Code::LimitOutput,
-                text: output_text(limit),
-            };
+            return Ended::Stopped { code: Code::LimitOutput, text: output_text(limit) };
         }
         match (function.returns, json) {
-            (Returns::Fallible, Json::Object(mut map)) => {
-                match (map.remove("ok"), map.remove("err")) {
-                    (Some(Json::Null), _) if function.output_schema().is_none() => {
-                        Ended::Returned(None)
-                    }
-                    (Some(ok), _) => Ended::Returned(Some(ok)),
-                    (None, Some(error)) => Ended::ToolError(error),
-                    (None, None) => Ended::Fault("a result is neither ok nor err".to_owned()),
-                }
-            }
+            (Returns::Fallible, Json::Object(mut map)) => match (map.remove("ok"), map.remove("err")) {
+                (Some(Json::Null), _) if function.output_schema().is_none() => Ended::Returned(None),
+                (Some(ok), _) => Ended::Returned(Some(ok)),
+                (None, Some(error)) => Ended::ToolError(error),
+                (None, None) => Ended::Fault("a result is neither ok nor err".to_owned()),
+            },
             (_, json) => Ended::Returned(Some(json)),
         }
     }
@@ -596,9 +536,7 @@ async fn call_once(
         .and_then(|index| instance.get_func(&mut *store, index))
         .ok_or_else(|| wasmtime::format_err!("the export is not there"))?;
     let mut results = vec![Val::Bool(false); usize::from(function.plan.result().is_some())];
-    export
-        .call_async(&mut *store, arguments, &mut results)
-        .await?;
+    export.call_async(&mut *store, arguments, &mut results).await?;
     Ok(results.pop())
 }
 
@@ -620,46 +558,23 @@ fn output_text(limit: u64) -> String {
 }
 
 /// Gives an error of the engine its code.
-fn stopped(
-    error: &wasmtime::Error,
-    refused: Option<LimitHit>,
-    limits: &Limits,
-    stderr: &str,
-) -> Ended {
+fn stopped(error: &wasmtime::Error, refused: Option<LimitHit>, limits: &Limits, stderr: &str) -> Ended {
     let stop = |code, text: String| Ended::Stopped { code, text };
     if let Some(hit) = error.downcast_ref::<LimitHit>() {
         return stop(hit.code, hit.text.clone());
     }
     // The error of an exhausted copy budget has no type of its own.
     if format!("{error:#}").contains("fuel allocated for hostcalls") {
-        return stop(
-            Code::LimitOutput,
-            output_text(limits.output.unwrap_or(u64::MAX)),
-        );
+        return stop(Code::LimitOutput, output_text(limits.output.unwrap_or(u64::MAX)));
     }
-    if error
-        .downcast_ref::<wasmtime::component::ResourceTableError>()
-        .is_some()
-    {
-        return stop(
-            Code::LimitMemory,
-            format!("the limit of {RESOURCES_MAX} live resources was reached"),
-        );
+    if error.downcast_ref::<wasmtime::component::ResourceTableError>().is_some() {
+        return stop(Code::LimitMemory, format!("the limit of {RESOURCES_MAX} live resources was reached"));
     }
-    if error
-        .downcast_ref::<wasmtime::PoolConcurrencyLimitError>()
-        .is_some()
-    {
-        return stop(
-            Code::LimitHost,
-            "this host runs as many calls as it can; try again".to_owned(),
-        );
+    if error.downcast_ref::<wasmtime::PoolConcurrencyLimitError>().is_some() {
+        return stop(Code::LimitHost, "this host runs as many calls as it can; try again".to_owned());
     }
     if let Some(exit) = error.downcast_ref::<wasmtime_wasi::I32Exit>() {
-        return stop(
-            Code::Trapped,
-            format!("the tool ended its own process with status {}", exit.0),
-        );
+        return stop(Code::Trapped, format!("the tool ended its own process with status {}", exit.0));
     }
     // A guest that was refused memory aborts; the refusal is the cause.
     if let Some(hit) = refused {
@@ -674,10 +589,7 @@ fn stopped(
         }
         Some(Trap::UnreachableCodeReached) => "the tool crashed".to_owned(),
         Some(trap) => format!("the tool crashed ({trap})"),
-        None => format!(
-            "the tool crashed ({})",
-            clean_text(&error.root_cause().to_string(), 300)
-        ),
+        None => format!("the tool crashed ({})", clean_text(&error.root_cause().to_string(), 300)),
     };
     match last_lines(stderr) {
         Some(lines) => stop(Code::Trapped, format!("{what}: {lines}")),
@@ -688,10 +600,7 @@ fn stopped(
 /// The end of what a crashed guest wrote: that is where language runtimes put their error.
 fn last_lines(stderr: &str) -> Option<String> {
     const LINES: usize = 12;
-    let lines: Vec<&str> = stderr
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
+    let lines: Vec<&str> = stderr.lines().filter(|line| !line.trim().is_empty()).collect();
     let from = lines.len().saturating_sub(LINES);
     let text = clean_text(&lines[from..].join("\n"), 2000);
     (!text.is_empty()).then_some(text)

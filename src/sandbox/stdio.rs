@@ -29,15 +29,8 @@ impl Capture {
     /// A capture of at most `cap` bytes.
     pub fn new(cap: u64) -> Self {
         let half = usize::try_from(cap / 2).unwrap_or(usize::MAX);
-        let inner = Inner {
-            half,
-            head: Vec::new(),
-            tail: VecDeque::new(),
-            dropped: 0,
-        };
-        Self {
-            inner: Arc::new(Mutex::new(inner)),
-        }
+        let inner = Inner { half, head: Vec::new(), tail: VecDeque::new(), dropped: 0 };
+        Self { inner: Arc::new(Mutex::new(inner)) }
     }
 
     fn push(&self, bytes: &[u8]) {
@@ -62,9 +55,7 @@ impl Capture {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let mut bytes = inner.head.clone();
         if inner.dropped > 0 {
-            bytes.extend_from_slice(
-                format!("\n[… {} bytes left out …]\n", inner.dropped).as_bytes(),
-            );
+            bytes.extend_from_slice(format!("\n[… {} bytes left out …]\n", inner.dropped).as_bytes());
         }
         bytes.extend_from_slice(inner.tail.make_contiguous());
         String::from_utf8_lossy(&bytes).into_owned()
@@ -88,11 +79,7 @@ impl StdoutStream for Capture {
 }
 
 impl AsyncWrite for Capture {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.push(bytes);
         Poll::Ready(Ok(bytes.len()))
     }

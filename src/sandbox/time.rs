@@ -55,9 +55,7 @@ impl HostWallClock for CoarseWall {
     }
 
     fn now(&self) -> Duration {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Duration::from_secs(now.as_secs())
     }
 }

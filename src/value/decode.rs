@@ -58,10 +58,7 @@ impl Path<'_> {
     }
 
     fn mismatch(&self, expected: impl Into<String>) -> Mismatch {
-        Mismatch {
-            path: self.render(),
-            expected: expected.into(),
-        }
+        Mismatch { path: self.render(), expected: expected.into() }
     }
 }
 
@@ -70,48 +67,31 @@ struct Decoder<'t> {
     left: usize,
 }
 
-pub(super) fn arguments(
-    types: &Types,
-    params: &[Field],
-    json: &Json,
-) -> Result<Vec<Val>, Mismatch> {
+pub(super) fn arguments(types: &Types, params: &[Field], json: &Json) -> Result<Vec<Val>, Mismatch> {
     let empty = Map::new();
     let map = match json {
         Json::Null => &empty,
         Json::Object(map) => map,
         _ => return Err(Path::Root.mismatch("an object with one key for each argument")),
     };
-    let mut decoder = Decoder {
-        types,
-        left: VALUES_MAX,
-    };
+    let mut decoder = Decoder { types, left: VALUES_MAX };
     let fields = decoder.fields(params, map, &Path::Root)?;
     Ok(fields.into_iter().map(|(_, value)| value).collect())
 }
 
 pub(super) fn one(types: &Types, ty: TypeRef, json: &Json) -> Result<Val, Mismatch> {
-    Decoder {
-        types,
-        left: VALUES_MAX,
-    }
-    .value(ty, json, &Path::Root)
+    Decoder { types, left: VALUES_MAX }.value(ty, json, &Path::Root)
 }
 
 impl Decoder<'_> {
     fn value(&mut self, ty: TypeRef, json: &Json, path: &Path<'_>) -> Result<Val, Mismatch> {
         self.count(1, path)?;
         match &self.types.get(ty).kind {
-            Kind::Bool => json
-                .as_bool()
-                .map(Val::Bool)
-                .ok_or_else(|| path.mismatch("true or false")),
+            Kind::Bool => json.as_bool().map(Val::Bool).ok_or_else(|| path.mismatch("true or false")),
             Kind::Int(int) => integer(*int, json, path),
             Kind::F32 => {
                 let value = float(json, path)?;
-                #[allow(
-                    clippy::cast_possible_truncation,
-                    reason = "the range is checked, rounding is meant"
-                )]
+                #[allow(clippy::cast_possible_truncation, reason = "the range is checked, rounding is meant")]
                 if value.is_finite() && value.abs() > f64::from(f32::MAX) {
                     Err(path.mismatch("a number within the range of f32"))
                 } else {
@@ -126,19 +106,12 @@ impl Decoder<'_> {
                     _ => Err(path.mismatch("a string of one character")),
                 }
             }
-            Kind::String => json
-                .as_str()
-                .map(|s| Val::String(s.to_owned()))
-                .ok_or_else(|| path.mismatch("a string")),
+            Kind::String => json.as_str().map(|s| Val::String(s.to_owned())).ok_or_else(|| path.mismatch("a string")),
             Kind::Bytes => {
-                let text = json
-                    .as_str()
-                    .ok_or_else(|| path.mismatch("a base64 string"))?;
+                let text = json.as_str().ok_or_else(|| path.mismatch("a base64 string"))?;
                 let bytes = base64::engine::general_purpose::STANDARD
                     .decode(text)
-                    .map_err(|_| {
-                        path.mismatch("a base64 string (RFC 4648, section 4, with padding)")
-                    })?;
+                    .map_err(|_| path.mismatch("a base64 string (RFC 4648, section 4, with padding)"))?;
                 self.count(bytes.len(), path)?;
                 Ok(Val::List(bytes.into_iter().map(Val::U8).collect()))
             }
@@ -152,8 +125,7 @@ impl Decoder<'_> {
             }
             Kind::Tuple(types) => {
                 let items = json.as_array().filter(|items| items.len() == types.len());
-                let items = items
-                    .ok_or_else(|| path.mismatch(format!("an array of {} items", types.len())))?;
+                let items = items.ok_or_else(|| path.mismatch(format!("an array of {} items", types.len())))?;
                 let mut tuple = Vec::with_capacity(items.len());
                 for (index, (ty, item)) in types.iter().zip(items).enumerate() {
                     tuple.push(self.value(*ty, item, &Path::Index(path, index))?);
@@ -166,24 +138,20 @@ impl Decoder<'_> {
             }
             Kind::Variant(cases) => {
                 let names = || names_of(cases.iter().map(|c| c.name.as_str()));
-                let expected =
-                    || path.mismatch(format!("an object with `tag`, one of {}", names()));
+                let expected = || path.mismatch(format!("an object with `tag`, one of {}", names()));
                 let map = json.as_object().ok_or_else(expected)?;
                 let tag = map.get("tag").and_then(Json::as_str).ok_or_else(expected)?;
                 let case = cases.iter().find(|c| c.name == tag).ok_or_else(expected)?;
                 let allowed = 1 + usize::from(case.payload.is_some());
                 let payload = match (case.payload, map.get("val")) {
-                    (Some(ty), Some(val)) => {
-                        Some(Box::new(self.value(ty, val, &Path::Key(path, "val"))?))
-                    }
+                    (Some(ty), Some(val)) => Some(Box::new(self.value(ty, val, &Path::Key(path, "val"))?)),
                     (Some(ty), None) if matches!(self.types.get(ty).kind, Kind::Option { .. }) => {
                         return Err(path.mismatch("an object with `tag` and `val`"));
                     }
                     (Some(_), None) => return Err(path.mismatch("an object with `tag` and `val`")),
                     (None, None) => None,
                     (None, Some(_)) => {
-                        return Err(path
-                            .mismatch("an object with `tag` alone, since this case has no value"));
+                        return Err(path.mismatch("an object with `tag` alone, since this case has no value"));
                     }
                 };
                 if map.len() != allowed {
@@ -195,12 +163,7 @@ impl Decoder<'_> {
                 .as_str()
                 .and_then(|name| cases.iter().find(|c| c.name == name))
                 .map(|case| Val::Enum(case.name.clone()))
-                .ok_or_else(|| {
-                    path.mismatch(format!(
-                        "one of {}",
-                        names_of(cases.iter().map(|c| c.name.as_str()))
-                    ))
-                }),
+                .ok_or_else(|| path.mismatch(format!("one of {}", names_of(cases.iter().map(|c| c.name.as_str()))))),
             Kind::Flags(cases) => {
                 let expected = || {
                     path.mismatch(format!(
@@ -208,37 +171,23 @@ impl Decoder<'_> {
                         names_of(cases.iter().map(|c| c.name.as_str()))
                     ))
                 };
-                let items = json
-                    .as_array()
-                    .filter(|items| items.len() <= cases.len())
-                    .ok_or_else(expected)?;
+                let items = json.as_array().filter(|items| items.len() <= cases.len()).ok_or_else(expected)?;
                 let mut set = vec![false; cases.len()];
                 for item in items {
                     let name = item.as_str().ok_or_else(expected)?;
-                    let at = cases
-                        .iter()
-                        .position(|c| c.name == name)
-                        .ok_or_else(expected)?;
+                    let at = cases.iter().position(|c| c.name == name).ok_or_else(expected)?;
                     if std::mem::replace(&mut set[at], true) {
                         return Err(expected());
                     }
                 }
-                let on = cases
-                    .iter()
-                    .zip(set)
-                    .filter(|(_, on)| *on)
-                    .map(|(case, _)| case.name.clone());
+                let on = cases.iter().zip(set).filter(|(_, on)| *on).map(|(case, _)| case.name.clone());
                 Ok(Val::Flags(on.collect()))
             }
             Kind::Option { inner, wrapped } => match json {
                 Json::Null => Ok(Val::Option(None)),
                 json if *wrapped => {
-                    let inner_json = json
-                        .as_object()
-                        .filter(|map| map.len() == 1)
-                        .and_then(|map| map.get("some"));
-                    let inner_json =
-                        inner_json.ok_or_else(|| path.mismatch("null or an object with `some`"))?;
+                    let inner_json = json.as_object().filter(|map| map.len() == 1).and_then(|map| map.get("some"));
+                    let inner_json = inner_json.ok_or_else(|| path.mismatch("null or an object with `some`"))?;
                     let value = self.value(*inner, inner_json, &Path::Key(path, "some"))?;
                     Ok(Val::Option(Some(Box::new(value))))
                 }
@@ -246,34 +195,18 @@ impl Decoder<'_> {
             },
             Kind::Result { ok, err } => {
                 let expected = || path.mismatch("an object with `ok` or `err`");
-                let map = json
-                    .as_object()
-                    .filter(|map| map.len() == 1)
-                    .ok_or_else(expected)?;
+                let map = json.as_object().filter(|map| map.len() == 1).ok_or_else(expected)?;
                 let (key, val) = map.iter().next().ok_or_else(expected)?;
                 match key.as_str() {
-                    "ok" => Ok(Val::Result(Ok(self.payload(
-                        *ok,
-                        val,
-                        &Path::Key(path, "ok"),
-                    )?))),
-                    "err" => Ok(Val::Result(Err(self.payload(
-                        *err,
-                        val,
-                        &Path::Key(path, "err"),
-                    )?))),
+                    "ok" => Ok(Val::Result(Ok(self.payload(*ok, val, &Path::Key(path, "ok"))?))),
+                    "err" => Ok(Val::Result(Err(self.payload(*err, val, &Path::Key(path, "err"))?))),
                     _ => Err(expected()),
                 }
             }
         }
     }
 
-    fn payload(
-        &mut self,
-        ty: Option<TypeRef>,
-        json: &Json,
-        path: &Path<'_>,
-    ) -> Result<Option<Box<Val>>, Mismatch> {
+    fn payload(&mut self, ty: Option<TypeRef>, json: &Json, path: &Path<'_>) -> Result<Option<Box<Val>>, Mismatch> {
         match (ty, json) {
             (Some(ty), json) => Ok(Some(Box::new(self.value(ty, json, path)?))),
             (None, Json::Null) => Ok(None),
@@ -313,9 +246,7 @@ impl Decoder<'_> {
                 self.left = left;
                 Ok(())
             }
-            None => {
-                Err(path.mismatch(format!("part of a document of at most {VALUES_MAX} values")))
-            }
+            None => Err(path.mismatch(format!("part of a document of at most {VALUES_MAX} values"))),
         }
     }
 }
@@ -324,9 +255,7 @@ fn integer(int: Int, json: &Json, path: &Path<'_>) -> Result<Val, Mismatch> {
     let (min, max) = int.range();
     let expected = || {
         if int.is_wide() {
-            path.mismatch(format!(
-                "an integer from {min} to {max}, as a decimal string"
-            ))
+            path.mismatch(format!("an integer from {min} to {max}, as a decimal string"))
         } else {
             path.mismatch(format!("an integer from {min} to {max}"))
         }
@@ -342,10 +271,7 @@ fn integer(int: Int, json: &Json, path: &Path<'_>) -> Result<Val, Mismatch> {
                 if value.fract() != 0.0 || value.abs() > EXACT {
                     return Err(expected());
                 }
-                #[allow(
-                    clippy::cast_possible_truncation,
-                    reason = "an integer of at most 53 bits"
-                )]
+                #[allow(clippy::cast_possible_truncation, reason = "an integer of at most 53 bits")]
                 let exact = value as i64;
                 i128::from(exact)
             };
@@ -355,19 +281,13 @@ fn integer(int: Int, json: &Json, path: &Path<'_>) -> Result<Val, Mismatch> {
             }
             exact
         }
-        Json::String(text) if int.is_wide() && is_decimal(text) => {
-            text.parse().map_err(|_| expected())?
-        }
+        Json::String(text) if int.is_wide() && is_decimal(text) => text.parse().map_err(|_| expected())?,
         _ => return Err(expected()),
     };
     if value < min || value > max {
         return Err(expected());
     }
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the range was checked above"
-    )]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range was checked above")]
     Ok(match int {
         Int::S8 => Val::S8(value as i8),
         Int::S16 => Val::S16(value as i16),
@@ -384,10 +304,7 @@ fn integer(int: Int, json: &Json, path: &Path<'_>) -> Result<Val, Mismatch> {
 fn is_decimal(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let canonical = digits == "0" && text == "0" || !digits.starts_with('0');
-    !digits.is_empty()
-        && text.len() <= 20
-        && digits.bytes().all(|b| b.is_ascii_digit())
-        && canonical
+    !digits.is_empty() && text.len() <= 20 && digits.bytes().all(|b| b.is_ascii_digit()) && canonical
 }
 
 fn float(json: &Json, path: &Path<'_>) -> Result<f64, Mismatch> {
@@ -411,12 +328,7 @@ fn names_of<'n>(names: impl Iterator<Item = &'n str>) -> String {
     if all.is_empty() {
         return "none".to_owned();
     }
-    let mut text = all
-        .iter()
-        .take(SHOWN)
-        .map(|name| format!("`{name}`"))
-        .collect::<Vec<_>>()
-        .join(", ");
+    let mut text = all.iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     if all.len() > SHOWN {
         text.push_str(&format!(" and {} more", all.len() - SHOWN));
     }

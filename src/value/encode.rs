@@ -7,11 +7,7 @@ use wasmtime::component::Val;
 use crate::descriptor::types::{Field, Kind, TypeRef, Types};
 
 /// The object of the fields that are present.
-pub(super) fn fields<'v>(
-    types: &Types,
-    fields: &[Field],
-    values: impl Iterator<Item = &'v Val>,
-) -> Json {
+pub(super) fn fields<'v>(types: &Types, fields: &[Field], values: impl Iterator<Item = &'v Val>) -> Json {
     let mut map = Map::new();
     for (field, value) in fields.iter().zip(values) {
         if field.optional && matches!(value, Val::Option(None)) {
@@ -40,28 +36,16 @@ pub(super) fn value(types: &Types, ty: TypeRef, value: &Val) -> Json {
         (Kind::Char, Val::Char(c)) => Json::from(c.to_string()),
         (Kind::String, Val::String(s)) => Json::from(s.as_str()),
         (Kind::Bytes, Val::List(items)) => {
-            let bytes: Vec<u8> = items
-                .iter()
-                .map(|item| if let Val::U8(byte) = item { *byte } else { 0 })
-                .collect();
+            let bytes: Vec<u8> = items.iter().map(|item| if let Val::U8(byte) = item { *byte } else { 0 }).collect();
             Json::from(base64::engine::general_purpose::STANDARD.encode(bytes))
         }
-        (Kind::List(inner), Val::List(items)) => Json::Array(
-            items
-                .iter()
-                .map(|item| self::value(types, *inner, item))
-                .collect(),
-        ),
-        (Kind::Tuple(inner), Val::Tuple(items)) => Json::Array(
-            inner
-                .iter()
-                .zip(items)
-                .map(|(ty, item)| self::value(types, *ty, item))
-                .collect(),
-        ),
-        (Kind::Record(declared), Val::Record(items)) => {
-            fields(types, declared, items.iter().map(|(_, value)| value))
+        (Kind::List(inner), Val::List(items)) => {
+            Json::Array(items.iter().map(|item| self::value(types, *inner, item)).collect())
         }
+        (Kind::Tuple(inner), Val::Tuple(items)) => {
+            Json::Array(inner.iter().zip(items).map(|(ty, item)| self::value(types, *ty, item)).collect())
+        }
+        (Kind::Record(declared), Val::Record(items)) => fields(types, declared, items.iter().map(|(_, value)| value)),
         (Kind::Variant(cases), Val::Variant(name, payload)) => {
             let mut map = Map::new();
             map.insert("tag".to_owned(), Json::from(name.as_str()));
@@ -72,21 +56,13 @@ pub(super) fn value(types: &Types, ty: TypeRef, value: &Val) -> Json {
             Json::Object(map)
         }
         (Kind::Enum(_), Val::Enum(name)) => Json::from(name.as_str()),
-        (Kind::Flags(cases), Val::Flags(on)) => Json::Array(
-            cases
-                .iter()
-                .filter(|c| on.contains(&c.name))
-                .map(|c| Json::from(c.name.as_str()))
-                .collect(),
-        ),
+        (Kind::Flags(cases), Val::Flags(on)) => {
+            Json::Array(cases.iter().filter(|c| on.contains(&c.name)).map(|c| Json::from(c.name.as_str())).collect())
+        }
         (Kind::Option { .. }, Val::Option(None)) => Json::Null,
         (Kind::Option { inner, wrapped }, Val::Option(Some(payload))) => {
             let json = self::value(types, *inner, payload);
-            if *wrapped {
-                one_key("some", json)
-            } else {
-                json
-            }
+            if *wrapped { one_key("some", json) } else { json }
         }
         (Kind::Result { ok, err }, Val::Result(result)) => {
             let (key, ty, payload) = match result {
@@ -121,10 +97,7 @@ fn float(value: f64) -> Json {
 
 /// The double that prints as the shortest decimal of an f32 (0.1 and not 0.10000000149011612), as long as it reads
 /// back as the same f32.
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "this is the round trip that is checked"
-)]
+#[allow(clippy::cast_possible_truncation, reason = "this is the round trip that is checked")]
 fn shortest(value: f32) -> f64 {
     match value.to_string().parse::<f64>() {
         Ok(short) if short as f32 == value && short.abs() <= f64::from(f32::MAX) => short,

@@ -39,11 +39,7 @@ pub struct Arguments {
 impl Plan {
     /// A plan over `types`.
     pub fn new(types: Arc<Types>, params: Vec<Field>, result: Option<TypeRef>) -> Self {
-        Self {
-            types,
-            params,
-            result,
-        }
+        Self { types, params, result }
     }
 
     /// The types that the plan reads.

@@ -40,33 +40,24 @@ pub fn strict_json(bytes: &[u8]) -> Result<Json, StrictError> {
     if bytes.len() > ARGUMENTS_MAX {
         return Err(StrictError::TooLarge);
     }
-    serde_json::from_slice::<Strict>(bytes)
-        .map(|strict| strict.0)
-        .map_err(|error| {
-            // serde_json's own text may quote the input; only its kind is kept.
-            let text = error.to_string();
-            let what = if text.contains(DUPLICATE_KEY) {
-                DUPLICATE_KEY
-            } else if text.contains(DEEP) {
-                "the JSON is nested more than 127 deep"
-            } else if text.contains("number out of range") {
-                "a number is out of range"
-            } else if text.contains("surrogate")
-                || text.contains("unicode code point")
-                || text.contains("hex escape")
-            {
-                "a string holds no valid Unicode"
-            } else if error.is_eof() {
-                "the JSON ends too early"
-            } else {
-                "the text is not JSON"
-            };
-            StrictError::Syntax {
-                what,
-                line: error.line(),
-                column: error.column(),
-            }
-        })
+    serde_json::from_slice::<Strict>(bytes).map(|strict| strict.0).map_err(|error| {
+        // serde_json's own text may quote the input; only its kind is kept.
+        let text = error.to_string();
+        let what = if text.contains(DUPLICATE_KEY) {
+            DUPLICATE_KEY
+        } else if text.contains(DEEP) {
+            "the JSON is nested more than 127 deep"
+        } else if text.contains("number out of range") {
+            "a number is out of range"
+        } else if text.contains("surrogate") || text.contains("unicode code point") || text.contains("hex escape") {
+            "a string holds no valid Unicode"
+        } else if error.is_eof() {
+            "the JSON ends too early"
+        } else {
+            "the text is not JSON"
+        };
+        StrictError::Syntax { what, line: error.line(), column: error.column() }
+    })
 }
 
 struct Strict(Json);
@@ -111,9 +102,7 @@ impl<'de> Visitor<'de> for StrictSeed {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Json, E> {
-        Number::from_f64(value)
-            .map(Json::Number)
-            .ok_or_else(|| E::custom("number out of range"))
+        Number::from_f64(value).map(Json::Number).ok_or_else(|| E::custom("number out of range"))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Json, E> {
@@ -161,36 +150,18 @@ mod tests {
         assert_eq!(what(r#"{"a":1,"\u0061":2}"#), DUPLICATE_KEY);
         assert_eq!(what("1e400"), "a number is out of range");
         assert_eq!(what(r#""\ud800""#), "a string holds no valid Unicode");
-        assert_eq!(
-            what(&"[".repeat(200)),
-            "the JSON is nested more than 127 deep"
-        );
+        assert_eq!(what(&"[".repeat(200)), "the JSON is nested more than 127 deep");
         assert_eq!(what("{\"a\":"), "the JSON ends too early");
         assert_eq!(what("{} {}"), "the text is not JSON");
         assert_eq!(what("{secret}"), "the text is not JSON");
         assert_eq!(what("NaN"), "the text is not JSON");
-        assert_eq!(
-            strict_json(&vec![b' '; ARGUMENTS_MAX + 1]),
-            Err(StrictError::TooLarge)
-        );
+        assert_eq!(strict_json(&vec![b' '; ARGUMENTS_MAX + 1]), Err(StrictError::TooLarge));
     }
 
     #[test]
     fn numbers_keep_their_value() {
-        assert_eq!(
-            strict_json(b"18446744073709551615").unwrap(),
-            Json::from(u64::MAX)
-        );
-        assert_eq!(
-            strict_json(b"18446744073709551616").unwrap(),
-            Json::from(18446744073709551616f64)
-        );
-        assert!(
-            strict_json(b"-0")
-                .unwrap()
-                .as_f64()
-                .unwrap()
-                .is_sign_negative()
-        );
+        assert_eq!(strict_json(b"18446744073709551615").unwrap(), Json::from(u64::MAX));
+        assert_eq!(strict_json(b"18446744073709551616").unwrap(), Json::from(18446744073709551616f64));
+        assert!(strict_json(b"-0").unwrap().as_f64().unwrap().is_sign_negative());
     }
 }

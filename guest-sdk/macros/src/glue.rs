@@ -16,14 +16,8 @@ enum Way {
 }
 
 pub fn tokens(interface: &Interface) -> TokenStream {
-    let lifts = interface
-        .types
-        .iter()
-        .map(|def| convert_def(def, Way::Lift));
-    let lowers = interface
-        .types
-        .iter()
-        .map(|def| convert_def(def, Way::Lower));
+    let lifts = interface.types.iter().map(|def| convert_def(def, Way::Lift));
+    let lowers = interface.types.iter().map(|def| convert_def(def, Way::Lower));
     let methods = interface.functions.iter().map(method);
     quote! {
         struct Tools;
@@ -42,9 +36,7 @@ pub fn tokens(interface: &Interface) -> TokenStream {
 fn method(function: &Function) -> TokenStream {
     let name = bound_value(&function.name);
     let called = &function.ident;
-    let arguments = (0..function.params.len())
-        .map(|index| format_ident!("a{index}"))
-        .collect::<Vec<_>>();
+    let arguments = (0..function.params.len()).map(|index| format_ident!("a{index}")).collect::<Vec<_>>();
     let types = function.params.iter().map(|param| bound(&param.ty));
     let lifted = function
         .params
@@ -133,13 +125,8 @@ fn convert(ty: &Ty, value: TokenStream, way: Way) -> TokenStream {
             }
         }
         Ty::Tuple(items) => {
-            let names = (0..items.len())
-                .map(|index| format_ident!("t{index}"))
-                .collect::<Vec<_>>();
-            let converted = items
-                .iter()
-                .zip(&names)
-                .map(|(item, name)| convert(item, quote!(#name), way));
+            let names = (0..items.len()).map(|index| format_ident!("t{index}")).collect::<Vec<_>>();
+            let converted = items.iter().zip(&names).map(|(item, name)| convert(item, quote!(#name), way));
             quote!({ let (#(#names,)*) = #value; (#(#converted,)*) })
         }
         Ty::Map(key, item) => {

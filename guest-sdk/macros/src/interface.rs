@@ -104,10 +104,7 @@ impl Ty {
         match self {
             Ty::Plain { .. } => true,
             Ty::List(item) | Ty::Option(item) => item.is_same_on_both_sides(),
-            Ty::Result(ok, err) => [ok, err]
-                .into_iter()
-                .flatten()
-                .all(|ty| ty.is_same_on_both_sides()),
+            Ty::Result(ok, err) => [ok, err].into_iter().flatten().all(|ty| ty.is_same_on_both_sides()),
             Ty::Tuple(items) => items.iter().all(Ty::is_same_on_both_sides),
             Ty::Map(..) | Ty::Boxed(_) | Ty::Named(_) => false,
         }

@@ -22,9 +22,6 @@ mod wit;
 ///
 /// The documentation of `portcullis_guest` shows how to use it.
 #[proc_macro_attribute]
-pub fn tools(
-    arguments: proc_macro::TokenStream,
-    item: proc_macro::TokenStream,
-) -> proc_macro::TokenStream {
+pub fn tools(arguments: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {
     expand::tools(arguments.into(), item.into()).into()
 }

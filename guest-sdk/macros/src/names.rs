@@ -8,10 +8,8 @@ use syn::ext::IdentExt;
 pub fn kebab(ident: &Ident) -> Option<String> {
     let name = ident.unraw().to_string().to_kebab_case();
     let first = name.chars().next()?;
-    let spelled = first.is_ascii_lowercase()
-        && name
-            .chars()
-            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    let spelled =
+        first.is_ascii_lowercase() && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
     spelled.then_some(name)
 }
 
@@ -63,30 +61,21 @@ const WIT_KEYWORDS: [&str; 43] = [
 ];
 
 pub fn escaped(name: &str) -> String {
-    if WIT_KEYWORDS.contains(&name) {
-        format!("%{name}")
-    } else {
-        name.to_owned()
-    }
+    if WIT_KEYWORDS.contains(&name) { format!("%{name}") } else { name.to_owned() }
 }
 
 /// Words that wit-bindgen ends with `_` in names of functions, fields and parameters.
 const RUST_KEYWORDS: [&str; 50] = [
-    "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate",
-    "do", "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "if", "impl", "in",
-    "let", "loop", "macro", "match", "mod", "move", "mut", "override", "priv", "pub", "ref",
-    "return", "self", "static", "struct", "super", "trait", "true", "try", "type", "typeof",
-    "unsafe", "unsized", "use", "virtual", "where", "while", "yield",
+    "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else",
+    "enum", "extern", "false", "final", "fn", "for", "if", "impl", "in", "let", "loop", "macro", "match", "mod",
+    "move", "mut", "override", "priv", "pub", "ref", "return", "self", "static", "struct", "super", "trait", "true",
+    "try", "type", "typeof", "unsafe", "unsized", "use", "virtual", "where", "while", "yield",
 ];
 
 /// wit-bindgen's name of a function or a field.
 pub fn bound_value(name: &str) -> Ident {
     let snake = name.to_snake_case();
-    if RUST_KEYWORDS.contains(&name) {
-        ident(&format!("{snake}_"))
-    } else {
-        ident(&snake)
-    }
+    if RUST_KEYWORDS.contains(&name) { ident(&format!("{snake}_")) } else { ident(&snake) }
 }
 
 /// wit-bindgen's name of a type.
@@ -145,14 +134,9 @@ mod tests {
         for word in WIT_KEYWORDS {
             let parses = |name: &str| {
                 let text = format!("package a:b;\ninterface i {{ {name}: func(); }}");
-                wit_parser::Resolve::default()
-                    .push_str("test.wit", &text)
-                    .is_ok()
+                wit_parser::Resolve::default().push_str("test.wit", &text).is_ok()
             };
-            assert!(
-                !parses(word) || word == "constructor",
-                "`{word}` needs no `%`"
-            );
+            assert!(!parses(word) || word == "constructor", "`{word}` needs no `%`");
             assert!(parses(&escaped(word)), "`%{word}` does not parse");
         }
     }

@@ -26,10 +26,7 @@ pub fn interface(module: &ItemMod) -> Result<Interface, syn::Error> {
         Item::Fn(item) if is_public(&item.vis) => Some(item),
         _ => None,
     });
-    let functions = tools
-        .clone()
-        .filter_map(|item| reader.function(item))
-        .collect();
+    let functions = tools.clone().filter_map(|item| reader.function(item)).collect();
     if tools.count() == 0 {
         reader.faults.add(
             &module.ident,
@@ -70,12 +67,7 @@ impl<'a> Reader<'a> {
             };
             Some((ident.to_string(), (place, item)))
         });
-        Reader {
-            defined: defined.collect(),
-            open: Vec::new(),
-            read: BTreeMap::new(),
-            faults: Faults::default(),
-        }
+        Reader { defined: defined.collect(), open: Vec::new(), read: BTreeMap::new(), faults: Faults::default() }
     }
 
     fn finish(mut self, docs: String, functions: Vec<Function>) -> Result<Interface, syn::Error> {
@@ -87,11 +79,7 @@ impl<'a> Reader<'a> {
             .chain(functions.iter().map(|f| (&f.ident, f.name.as_str())));
         self.distinct(named);
         self.faults.finish()?;
-        Ok(Interface {
-            docs,
-            types,
-            functions,
-        })
+        Ok(Interface { docs, types, functions })
     }
 
     fn function(&mut self, item: &ItemFn) -> Option<Function> {
@@ -165,10 +153,7 @@ impl<'a> Reader<'a> {
         };
         let name = self.name(ident);
         let ty = self.ty(&input.ty);
-        Some(Param {
-            name: name?,
-            ty: ty?,
-        })
+        Some(Param { name: name?, ty: ty? })
     }
 
     fn distinct_params(&mut self, item: &ItemFn) {
@@ -176,9 +161,7 @@ impl<'a> Reader<'a> {
             FnArg::Typed(input) => param_ident(&input.pat),
             FnArg::Receiver(_) => None,
         });
-        let named = idents
-            .filter_map(|ident| Some((ident, kebab(ident)?)))
-            .collect::<Vec<_>>();
+        let named = idents.filter_map(|ident| Some((ident, kebab(ident)?))).collect::<Vec<_>>();
         self.distinct(named.iter().map(|(ident, name)| (*ident, name.as_str())));
     }
 
@@ -224,9 +207,7 @@ impl<'a> Reader<'a> {
 
 fn param_ident(pattern: &Pat) -> Option<&Ident> {
     match pattern {
-        Pat::Ident(pattern) if pattern.by_ref.is_none() && pattern.subpat.is_none() => {
-            Some(&pattern.ident)
-        }
+        Pat::Ident(pattern) if pattern.by_ref.is_none() && pattern.subpat.is_none() => Some(&pattern.ident),
         _ => None,
     }
 }

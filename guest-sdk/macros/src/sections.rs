@@ -33,11 +33,8 @@ fn docs(interface: &Interface) -> Value {
         .iter()
         .map(|function| (function.name.clone(), with_docs(&function.docs)))
         .filter(|(_, entry)| !entry.is_empty());
-    let types = interface
-        .types
-        .iter()
-        .map(|def| (def.name.clone(), type_docs(def)))
-        .filter(|(_, entry)| !entry.is_empty());
+    let types =
+        interface.types.iter().map(|def| (def.name.clone(), type_docs(def))).filter(|(_, entry)| !entry.is_empty());
     let mut tools = with_docs(&interface.docs);
     insert_filled(&mut tools, "functions", as_object(functions));
     insert_filled(&mut tools, "types", as_object(types));
@@ -64,9 +61,7 @@ fn with_docs(docs: &str) -> Map<String, Value> {
 }
 
 fn as_object(entries: impl Iterator<Item = (String, Map<String, Value>)>) -> Map<String, Value> {
-    entries
-        .map(|(name, entry)| (name, Value::Object(entry)))
-        .collect()
+    entries.map(|(name, entry)| (name, Value::Object(entry))).collect()
 }
 
 fn insert_filled(into: &mut Map<String, Value>, key: &str, entries: Map<String, Value>) {
@@ -150,10 +145,7 @@ mod tests {
                 pub fn plain() {}
             }
         ));
-        assert_eq!(
-            found,
-            Some(json!({ "version": 1, "interfaces": { "tools": {} } }))
-        );
+        assert_eq!(found, Some(json!({ "version": 1, "interfaces": { "tools": {} } })));
     }
 
     fn cargo(name: &str) -> Option<String> {

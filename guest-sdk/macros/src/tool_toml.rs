@@ -36,10 +36,7 @@ pub struct ToolToml {
 }
 
 /// The file of the crate that is being compiled, if it has one.
-pub fn beside_the_manifest(
-    interface: &Interface,
-    module: &ItemMod,
-) -> Result<Option<ToolToml>, syn::Error> {
+pub fn beside_the_manifest(interface: &Interface, module: &ItemMod) -> Result<Option<ToolToml>, syn::Error> {
     let Some(folder) = std::env::var_os("CARGO_MANIFEST_DIR") else {
         return Ok(None);
     };
@@ -83,23 +80,17 @@ fn parse(text: &str, file: &str, tools: &[&str]) -> Result<ToolToml, String> {
             "package" => {
                 let entries = reader.table("[package]", table, Some(PACKAGE))?;
                 for (key, value) in entries {
-                    found
-                        .package
-                        .insert(key.to_owned(), reader.package(key, value)?);
+                    found.package.insert(key.to_owned(), reader.package(key, value)?);
                 }
             }
             "titles" => {
                 let entries = reader.table("[titles]", table, Some(tools))?;
-                let titles = entries
-                    .into_iter()
-                    .map(|(key, value)| Ok((key.to_owned(), reader.string(key, value)?)));
+                let titles = entries.into_iter().map(|(key, value)| Ok((key.to_owned(), reader.string(key, value)?)));
                 found.titles = Some(titles.collect::<Result<_, String>>()?);
             }
             _ => {
                 let entries = reader.table("[needs]", table, Some(NEEDS))?;
-                let needs = entries
-                    .into_iter()
-                    .map(|(key, value)| Ok((key.to_owned(), reader.json(value)?)));
+                let needs = entries.into_iter().map(|(key, value)| Ok((key.to_owned(), reader.json(value)?)));
                 found.needs = Some(needs.collect::<Result<_, String>>()?);
             }
         }
@@ -143,9 +134,7 @@ impl TomlReader<'_> {
             return self.string(key, value);
         }
         match value.get_ref() {
-            DeValue::Array(names) if names.iter().all(|name| name.get_ref().is_str()) => {
-                self.json(value)
-            }
+            DeValue::Array(names) if names.iter().all(|name| name.get_ref().is_str()) => self.json(value),
             _ => Err(self.fault(
                 value.span().start,
                 "`authors` is not a list of strings",
@@ -169,12 +158,10 @@ impl TomlReader<'_> {
         match value.get_ref() {
             DeValue::String(text) => Ok(json!(text)),
             DeValue::Boolean(held) => Ok(json!(held)),
-            DeValue::Integer(digits) => {
-                match i64::from_str_radix(digits.as_str(), digits.radix()) {
-                    Ok(number) => Ok(json!(number)),
-                    Err(_) => wrong("the number is too large", "stay within 64 bits"),
-                }
-            }
+            DeValue::Integer(digits) => match i64::from_str_radix(digits.as_str(), digits.radix()) {
+                Ok(number) => Ok(json!(number)),
+                Err(_) => wrong("the number is too large", "stay within 64 bits"),
+            },
             DeValue::Float(digits) => match digits.as_str().parse::<f64>() {
                 Ok(number) if number.is_finite() => Ok(json!(number)),
                 _ => wrong("the number has no value in JSON", "write a finite number"),
@@ -183,9 +170,7 @@ impl TomlReader<'_> {
             DeValue::Array(items) => items.iter().map(|item| self.json(item)).collect(),
             DeValue::Table(table) => {
                 let entries = self.table("", table, None)?;
-                let entries = entries
-                    .into_iter()
-                    .map(|(key, value)| Ok((key.to_owned(), self.json(value)?)));
+                let entries = entries.into_iter().map(|(key, value)| Ok((key.to_owned(), self.json(value)?)));
                 Ok(Value::Object(entries.collect::<Result<_, String>>()?))
             }
         }

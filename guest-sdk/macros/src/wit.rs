@@ -10,8 +10,7 @@ use crate::names::escaped;
 /// Functions stand in an interface and not in the world, because a world's function named `read`
 /// or `malloc` would take the place of libc's.
 pub fn text(interface: &Interface) -> String {
-    let mut out =
-        String::from("package portcullis:guest;\n\nworld guest {\n  export tools: interface {\n");
+    let mut out = String::from("package portcullis:guest;\n\nworld guest {\n  export tools: interface {\n");
     for def in &interface.types {
         type_def(&mut out, def);
     }
@@ -52,11 +51,7 @@ fn signature(out: &mut String, function: &Function) {
         Some(ty) => format!(" -> {}", type_use(ty)),
         None => String::new(),
     };
-    line(
-        out,
-        4,
-        format_args!("{}: func({params}){result};", escaped(&function.name)),
-    );
+    line(out, 4, format_args!("{}: func({params}){result};", escaped(&function.name)));
 }
 
 fn type_use(ty: &Ty) -> String {
@@ -98,9 +93,7 @@ mod tests {
         if let Err(error) = wit_parser::Resolve::default().push_str("test.wit", &text) {
             return format!("{error:#}\n{text}");
         }
-        let lines = text
-            .lines()
-            .map(|line| line.strip_prefix("    ").unwrap_or(line));
+        let lines = text.lines().map(|line| line.strip_prefix("    ").unwrap_or(line));
         let inside = lines.skip(4).take_while(|line| !line.starts_with("  }"));
         inside.collect::<Vec<_>>().join("\n")
     }

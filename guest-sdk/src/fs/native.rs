@@ -83,10 +83,7 @@ pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
 
 /// See [`std::fs::read_dir`].
 pub fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
-    Ok(ReadDir {
-        entries: std::fs::read_dir(real(&path, Reading)?)?,
-        guest: path.as_ref().to_owned(),
-    })
+    Ok(ReadDir { entries: std::fs::read_dir(real(&path, Reading)?)?, guest: path.as_ref().to_owned() })
 }
 
 /// See [`std::fs::ReadDir`].
@@ -101,10 +98,7 @@ impl Iterator for ReadDir {
 
     fn next(&mut self) -> Option<Self::Item> {
         let entry = self.entries.next()?;
-        Some(entry.map(|entry| DirEntry {
-            path: self.guest.join(entry.file_name()),
-            entry,
-        }))
+        Some(entry.map(|entry| DirEntry { path: self.guest.join(entry.file_name()), entry }))
     }
 }
 
@@ -146,15 +140,9 @@ pub struct OpenOptions {
 
 impl OpenOptions {
     /// Nothing set.
-    #[expect(
-        clippy::new_without_default,
-        reason = "std::fs::OpenOptions has no default either"
-    )]
+    #[expect(clippy::new_without_default, reason = "std::fs::OpenOptions has no default either")]
     pub fn new() -> Self {
-        OpenOptions {
-            options: std::fs::OpenOptions::new(),
-            writes: false,
-        }
+        OpenOptions { options: std::fs::OpenOptions::new(), writes: false }
     }
 
     /// Open for reading.

@@ -41,10 +41,7 @@ impl<'a> Reader<'a> {
             Fields::Unnamed(_) => {
                 self.faults.add(
                     &item.fields,
-                    format!(
-                        "`{}` is a tuple struct, and a record has named fields",
-                        item.ident
-                    ),
+                    format!("`{}` is a tuple struct, and a record has named fields", item.ident),
                     "name them, for example `pub struct Point { pub x: u32, pub y: u32 }`",
                 );
                 return None;
@@ -52,10 +49,7 @@ impl<'a> Reader<'a> {
             Fields::Named(_) | Fields::Unit => {
                 self.faults.add(
                     &item.ident,
-                    format!(
-                        "`{}` has no fields, and WIT has no empty record",
-                        item.ident
-                    ),
+                    format!("`{}` has no fields, and WIT has no empty record", item.ident),
                     "give it a field, or leave it out of the signature",
                 );
                 return None;
@@ -120,16 +114,11 @@ impl<'a> Reader<'a> {
             self.unconditional(&case.attrs);
             let payload = match &case.fields {
                 Fields::Unit => Some(None),
-                Fields::Unnamed(fields) if fields.unnamed.len() == 1 => {
-                    self.ty(&fields.unnamed[0].ty).map(Some)
-                }
+                Fields::Unnamed(fields) if fields.unnamed.len() == 1 => self.ty(&fields.unnamed[0].ty).map(Some),
                 fields => {
                     self.faults.add(
                         fields,
-                        format!(
-                            "`{}` holds something else than one unnamed value",
-                            case.ident
-                        ),
+                        format!("`{}` holds something else than one unnamed value", case.ident),
                         format!(
                             "put the fields into a `pub struct` of this module and write \
                              `{}(ThatStruct)`",
@@ -143,26 +132,12 @@ impl<'a> Reader<'a> {
         }
         self.open.pop();
         let all_unit = item.variants.iter().all(|case| case.fields.is_empty());
-        let shape = if all_unit {
-            Shape::Enum
-        } else {
-            Shape::Variant
-        };
+        let shape = if all_unit { Shape::Enum } else { Shape::Variant };
         self.type_def(&item.ident, &item.attrs, shape, members)
     }
 
-    fn member(
-        &mut self,
-        ident: &Ident,
-        attributes: &[Attribute],
-        ty: Option<Option<Ty>>,
-    ) -> Option<Member> {
-        Some(Member {
-            name: self.name(ident)?,
-            ident: ident.clone(),
-            docs: docs::of(attributes),
-            ty: ty?,
-        })
+    fn member(&mut self, ident: &Ident, attributes: &[Attribute], ty: Option<Option<Ty>>) -> Option<Member> {
+        Some(Member { name: self.name(ident)?, ident: ident.clone(), docs: docs::of(attributes), ty: ty? })
     }
 
     fn type_def(
@@ -174,24 +149,14 @@ impl<'a> Reader<'a> {
     ) -> Option<TypeDef> {
         let members = members.into_iter().collect::<Option<Vec<_>>>()?;
         self.distinct(members.iter().map(|m| (&m.ident, m.name.as_str())));
-        Some(TypeDef {
-            name: self.name(ident)?,
-            ident: ident.clone(),
-            docs: docs::of(attributes),
-            shape,
-            members,
-        })
+        Some(TypeDef { name: self.name(ident)?, ident: ident.clone(), docs: docs::of(attributes), shape, members })
     }
 
     fn concrete(&mut self, generics: &Generics) -> Option<()> {
         if generics.params.is_empty() {
             return Some(());
         }
-        self.faults.add(
-            generics,
-            "a type that a tool uses cannot be generic",
-            "write out the types that it holds",
-        );
+        self.faults.add(generics, "a type that a tool uses cannot be generic", "write out the types that it holds");
         None
     }
 }

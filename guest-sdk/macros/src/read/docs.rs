@@ -4,11 +4,7 @@ use syn::{Attribute, Expr, ExprLit, Lit, Meta};
 
 /// The text of all `///` and `//!` lines, without the indentation that they share.
 pub fn of(attributes: &[Attribute]) -> String {
-    let texts = attributes
-        .iter()
-        .filter_map(text)
-        .collect::<Vec<_>>()
-        .join("\n");
+    let texts = attributes.iter().filter_map(text).collect::<Vec<_>>().join("\n");
     let indent = texts
         .lines()
         .filter(|line| !line.trim().is_empty())
@@ -29,10 +25,7 @@ fn text(attribute: &Attribute) -> Option<String> {
         return None;
     };
     match &meta.value {
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(text),
-            ..
-        }) if meta.path.is_ident("doc") => Some(text.value()),
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if meta.path.is_ident("doc") => Some(text.value()),
         _ => None,
     }
 }

@@ -34,18 +34,15 @@ impl<'a> Reader<'a> {
                     _ => "take or return the value itself, without `&`",
                 },
             ),
-            Type::Array(_) | Type::Slice(_) => (
-                "an array cannot cross to a tool",
-                "use `Vec<…>`, or a tuple where the length is part of the meaning",
-            ),
-            Type::ImplTrait(_) | Type::TraitObject(_) => (
-                "a trait is not a type that a caller can send or read",
-                "write the concrete type",
-            ),
-            Type::Never(_) => (
-                "a tool that never returns has no result",
-                "leave the result out, or return a `Result<…>`",
-            ),
+            Type::Array(_) | Type::Slice(_) => {
+                ("an array cannot cross to a tool", "use `Vec<…>`, or a tuple where the length is part of the meaning")
+            }
+            Type::ImplTrait(_) | Type::TraitObject(_) => {
+                ("a trait is not a type that a caller can send or read", "write the concrete type")
+            }
+            Type::Never(_) => {
+                ("a tool that never returns has no result", "leave the result out, or return a `Result<…>`")
+            }
             _ => (
                 "this type has no counterpart in WIT",
                 "use numbers, `bool`, `char`, `String`, `Vec`, `Option`, `Result`, tuples, \
@@ -57,11 +54,7 @@ impl<'a> Reader<'a> {
     }
 
     fn path(&mut self, ty: &Type, path: &Path) -> Option<Ty> {
-        let mut names = path
-            .segments
-            .iter()
-            .map(|segment| segment.ident.to_string())
-            .collect::<Vec<_>>();
+        let mut names = path.segments.iter().map(|segment| segment.ident.to_string()).collect::<Vec<_>>();
         if names.first().is_some_and(|first| first == "self") {
             names.remove(0);
         }
@@ -140,10 +133,7 @@ impl<'a> Reader<'a> {
         if !alias.generics.params.is_empty() {
             self.faults.add(
                 used,
-                format!(
-                    "`{}` is a generic alias, which hides the types",
-                    alias.ident
-                ),
+                format!("`{}` is a generic alias, which hides the types", alias.ident),
                 "write the full type here, for example `Result<String, String>`",
             );
             return None;

@@ -1,0 +1,190 @@
+//! MCP over standard input and output, with the protocol's own SDK as the client.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
+
+mod common;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::Stdio;
+
+use common::World;
+use rmcp::model::CallToolRequestParams;
+use rmcp::transport::TokioChildProcess;
+use rmcp::{RoleClient, ServiceExt as _, service::RunningService};
+use serde_json::{Value as Json, json};
+
+const CONFIG: &str = r#"
+[tools.hello]
+source = "hello.wasm"
+
+[tools.text]
+source = "text.wasm"
+
+[tools.files]
+source = "files.wasm"
+files = [{ host = "./data", guest = "/data", access = "write" }]
+
+[tools.flood]
+source = "hostile-flood.wasm"
+
+[policy]
+default = "deny"
+
+[[policy.rules]]
+tool = "*/*"
+verdict = "allow"
+
+[[policy.rules]]
+tool = "files/write"
+verdict = "deny"
+reason = "read only"
+
+[[policy.rules]]
+tool = "files/list"
+verdict = "ask"
+"#;
+
+fn command(world: &World, args: &[&str]) -> std::process::Command {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_portcullis"));
+    command
+        .arg("--config")
+        .arg(world.path("portcullis.toml"))
+        .arg("--state")
+        .arg(world.path("state"))
+        .args(["serve", "--stdio"])
+        .args(args)
+        .env("XDG_CACHE_HOME", std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-cache/cache"))
+        .env("XDG_STATE_HOME", std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-cache/state"));
+    command
+}
+
+async fn connect(world: &World, args: &[&str]) -> RunningService<RoleClient, ()> {
+    let child = TokioChildProcess::new(tokio::process::Command::from(command(world, args))).unwrap();
+    ().serve(child).await.unwrap()
+}
+
+async fn call(client: &RunningService<RoleClient, ()>, name: &str, arguments: Json) -> Json {
+    let mut request = CallToolRequestParams::new(name.to_owned());
+    request.arguments = arguments.as_object().cloned();
+    serde_json::to_value(client.call_tool(request).await.unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn a_client_sees_the_tools_as_they_are() {
+    let world = World::new(CONFIG);
+    let client = connect(&world, &[]).await;
+    let tools = serde_json::to_value(client.list_all_tools().await.unwrap()).unwrap();
+    let tool = |name: &str| {
+        tools
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|tool| tool["name"] == name)
+            .cloned()
+            .unwrap_or_else(|| panic!("{name}: {tools}"))
+    };
+    let read = tool("files_read");
+    assert_eq!(read["title"], "Read a file");
+    assert_eq!(read["description"], "Read a text file.");
+    assert_eq!(read["inputSchema"]["required"], json!(["path"]));
+    assert_eq!(read["outputSchema"]["properties"]["result"], json!({ "type": "string" }));
+    assert_eq!(read["annotations"]["readOnlyHint"], false, "what the host grants decides, not what a tool claims");
+    assert_eq!(tool("hello_greet")["annotations"]["readOnlyHint"], true);
+    assert_eq!(tool("text_measure")["outputSchema"]["type"], "object");
+    let names: Vec<_> =
+        tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect();
+    let mut sorted = names.clone();
+    sorted.sort();
+    assert_eq!(names.len(), sorted.len());
+    assert_eq!(
+        names,
+        connect(&world, &[])
+            .await
+            .list_all_tools()
+            .await
+            .unwrap()
+            .iter()
+            .map(|t| t.name.to_string())
+            .collect::<Vec<_>>()
+    );
+
+    let narrowed = connect(&world, &["--tools", "hello/*", "--tools", "files/r*"]).await;
+    let names: Vec<_> = narrowed.list_all_tools().await.unwrap().iter().map(|tool| tool.name.to_string()).collect();
+    assert_eq!(names, ["files_read", "hello_greet"]);
+}
+
+#[tokio::test]
+async fn results_errors_and_denials_have_their_shapes() {
+    let world = World::new(CONFIG);
+    let client = connect(&world, &[]).await;
+    let done = call(&client, "files_read", json!({ "path": "/data/public/q3.csv" })).await;
+    assert_eq!(done["structuredContent"], json!({ "result": "region,revenue\nnorth,120\n" }));
+    assert_eq!(done["content"][0]["text"], "region,revenue\nnorth,120\n");
+    assert_ne!(done["isError"], true);
+    let measured = call(&client, "text_measure", json!({ "text": "a b" })).await;
+    assert!(
+        measured["structuredContent"].is_object() && measured["structuredContent"].get("result").is_none(),
+        "{measured}"
+    );
+
+    let failed = call(&client, "files_read", json!({ "path": "/data/none" })).await;
+    assert_eq!(failed["isError"], true);
+    assert_eq!(failed["structuredContent"]["error"]["code"], "TOOL_ERROR");
+
+    for (name, arguments, code) in [
+        ("files_write", json!({ "path": "/data/x", "text": "" }), "TOOL_DENIED"),
+        ("files_read", json!({ "path": 1 }), "ARGUMENTS_INVALID"),
+        ("files_list", json!({ "path": "/data" }), "CONSENT_REQUIRED"),
+    ] {
+        let blocked = call(&client, name, arguments).await;
+        assert_eq!(blocked["isError"], true);
+        assert_eq!(blocked["structuredContent"]["blocked"]["code"], code, "{blocked}");
+        assert!(blocked["content"][0]["text"].as_str().unwrap().starts_with(code));
+        assert!(!blocked.to_string().contains("policy.rules"), "what would change it is for the operator: {blocked}");
+    }
+    let unknown = client.call_tool(CallToolRequestParams::new("nothing")).await;
+    assert!(unknown.is_err());
+}
+
+#[tokio::test]
+async fn guest_output_never_reaches_the_protocol_stream() {
+    let world = World::new(CONFIG);
+    let client = connect(&world, &[]).await;
+    for stream in ["stdout", "stderr"] {
+        let done = call(&client, &format!("flood_{stream}"), json!({ "bytes": "300000" })).await;
+        assert_ne!(done["isError"], true, "{done}");
+    }
+    let trapped = call(&client, "flood_panic-with", json!({ "text": "{\"jsonrpc\":\"2.0\"}" })).await;
+    assert_eq!(trapped["structuredContent"]["error"]["code"], "TRAPPED");
+    let done = call(&client, "hello_greet", json!({ "name": "x" })).await;
+    assert_ne!(done["isError"], true);
+}
+
+#[test]
+fn a_duplicate_key_on_the_wire_is_refused_and_garbage_does_not_end_the_session() {
+    let world = World::new(CONFIG);
+    let mut child = command(&world, &[]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut ask = |text: &str| -> Json {
+        writeln!(input, "{text}").unwrap();
+        serde_json::from_str(&output.next().unwrap().unwrap()).unwrap()
+    };
+    let hello = ask(
+        r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#,
+    );
+    assert_eq!(hello["result"]["serverInfo"]["name"], "portcullis");
+    assert_eq!(hello["result"]["protocolVersion"], "2025-06-18");
+    let called = ask(concat!(
+        "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n",
+        "this is no json\n",
+        r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"files_read","arguments":{"path":"/data/public/q3.csv","path":"/data/private/salaries.csv"}}}"#
+    ));
+    assert_eq!(called["id"], 2);
+    assert_eq!(called["result"]["structuredContent"]["blocked"]["code"], "ARGUMENTS_INVALID");
+    let called = ask(
+        r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hello_greet","arguments":{"name":"x"}}}"#,
+    );
+    assert_ne!(called["result"]["isError"], true, "{called}");
+    drop(input);
+    assert!(child.wait().unwrap().success());
+}
