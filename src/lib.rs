@@ -40,6 +40,7 @@ pub mod gate;
 mod host;
 pub mod ids;
 pub mod journal;
+pub mod manual;
 pub mod mcp;
 pub mod net;
 pub mod places;

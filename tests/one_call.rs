@@ -61,6 +61,16 @@ async fn the_lines_that_a_denial_names_do_change_the_answer() {
 }
 
 #[tokio::test]
+async fn the_place_that_an_ask_names_does_change_the_answer() {
+    let world = with_rules("[[policy.rules]]\ntool = \"files/read\"\nverdict = \"ask\"\n");
+    let arguments = json!({ "path": "/data/public/q3.csv" });
+    let hint = blocked(world.call("files/read", arguments.clone()).await).hint.unwrap();
+    assert!(hint.contains("line 8") && hint.contains("set its `verdict` to \"allow\""), "{hint}");
+    world.configure(&world.read("portcullis.toml").replace("verdict = \"ask\"", "verdict = \"allow\""));
+    done(world.call("files/read", arguments).await);
+}
+
+#[tokio::test]
 async fn a_deny_wins_over_a_more_specific_allow() {
     let world = with_rules(&format!(
         "{READ_PUBLIC}\n[[policy.rules]]\ntool = \"*/*\"\nverdict = \"deny\"\nreason = \"closed\"\n"

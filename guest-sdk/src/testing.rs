@@ -19,6 +19,7 @@
 //!
 //! It imitates what an author's own code meets, not the sandbox: only [`fs`](crate::fs) and
 //! `http` know of it, and what `std` does directly in a test, it does on the author's machine.
+#![allow(clippy::disallowed_methods, reason = "every path here lies in a temporary folder of the test host")]
 
 use std::cell::RefCell;
 use std::io;

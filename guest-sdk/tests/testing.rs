@@ -1,7 +1,5 @@
 //! The test host: what a tool finds in a native test, and what it does not.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use std::io::{ErrorKind, Read, Write};
 
 use portcullis_guest::fs;

@@ -90,16 +90,20 @@ impl FileLayer {
         Self { grants: grants.into_iter().collect() }
     }
 
-    fn decider(&self, path: &GuestPath) -> Option<&FileGrant> {
-        self.grants.iter().filter(|grant| path.is_within(&grant.guest)).max_by_key(|grant| grant.guest.as_str().len())
+    /// The grants that decide for a path: those with the longest guest path above it. A narrowing may have several.
+    fn deciders(&self, path: &GuestPath) -> Vec<&FileGrant> {
+        let above = |grant: &&FileGrant| path.is_within(&grant.guest);
+        let length = |grant: &FileGrant| grant.guest.as_str().len();
+        let longest = self.grants.iter().filter(above).map(length).max();
+        self.grants.iter().filter(above).filter(|grant| Some(length(grant)) == longest).collect()
     }
 
     fn access(&self, path: &GuestPath) -> Option<Access> {
-        self.decider(path).filter(|grant| grant.allows(path)).map(|grant| grant.access)
+        self.deciders(path).into_iter().filter(|grant| grant.allows(path)).map(|grant| grant.access).max()
     }
 
     fn may_hold(&self, folder: &GuestPath) -> bool {
-        self.decider(folder).is_some_and(|grant| grant.may_hold(folder))
+        self.deciders(folder).into_iter().any(|grant| grant.may_hold(folder))
             || self.grants.iter().any(|grant| grant.guest.is_within(folder) && grant.may_hold(&grant.guest))
     }
 
@@ -147,7 +151,8 @@ impl Layers<FileLayer> {
         self.iter().all(|layer| {
             let nested = layer.grants.iter().any(|grant| grant.guest != *mount && grant.guest.is_within(mount));
             let plain = |grant: &FileGrant| grant.only.is_empty() && grant.except.is_empty();
-            !nested && layer.decider(mount).is_some_and(plain)
+            let deciders = layer.deciders(mount);
+            !nested && !deciders.is_empty() && deciders.into_iter().all(plain)
         })
     }
 

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value as Json;
 
 use super::Authority;
@@ -24,7 +26,7 @@ use super::url_pattern::{NormalUrl, UrlError, UrlPattern};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Only {
-    files: Vec<PathTemplate>,
+    files: Vec<FileTemplate>,
     http: Vec<UrlTemplate>,
     environment: BTreeSet<String>,
     clock: Option<Clock>,
@@ -45,13 +47,15 @@ pub struct Only {
 impl Only {
     /// The narrowing for one call.
     pub fn of(&self, arguments: &Json) -> Authority {
-        let paths: BTreeSet<Glob> = self.files.iter().filter_map(|template| template.of(arguments)).collect();
-        let files = if paths.is_empty() {
-            Files::nothing()
-        } else {
-            let grant = FileGrant { only: paths, ..FileGrant::new(GuestPath::root(), Access::Write) };
-            Files::of(FileLayer::new([grant]))
-        };
+        let mut by_access: BTreeMap<Access, BTreeSet<Glob>> = BTreeMap::new();
+        for entry in &self.files {
+            if let Some(path) = entry.path.of(arguments) {
+                by_access.entry(entry.access).or_default().insert(path);
+            }
+        }
+        let grants =
+            by_access.into_iter().map(|(access, only)| FileGrant { only, ..FileGrant::new(GuestPath::root(), access) });
+        let files = Files::of(FileLayer::new(grants));
         let urls = self.http.iter().filter_map(|template| template.of(arguments));
         let http = Http::of(HttpLayer::new(urls.map(|url| HttpGrant { url, methods: None, private: true })));
         let names: BTreeMap<String, Option<String>> =
@@ -69,9 +73,42 @@ impl Only {
 
     /// The argument paths that the templates read, to be checked against a tool's arguments.
     pub fn argument_paths(&self) -> Vec<&str> {
-        let files = self.files.iter().flat_map(|template| placeholders(&template.0));
+        let files = self.files.iter().flat_map(|entry| placeholders(&entry.path.0));
         let urls = self.http.iter().flat_map(|template| placeholders(&template.0));
         files.chain(urls).collect()
+    }
+}
+
+/// An entry of `files`: a template alone leaves the access as it is; `{ path = "…", access = "read" }` narrows it too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FileTemplate {
+    path: PathTemplate,
+    access: Access,
+}
+
+impl<'de> Deserialize<'de> for FileTemplate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Table {
+            path: PathTemplate,
+            access: Access,
+        }
+        struct Entry;
+        impl<'de> Visitor<'de> for Entry {
+            type Value = FileTemplate;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a path template, or a table with `path` and `access`")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<FileTemplate, E> {
+                Ok(FileTemplate { path: text.parse().map_err(E::custom)?, access: Access::Write })
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<FileTemplate, A::Error> {
+                let Table { path, access } = Table::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(FileTemplate { path, access })
+            }
+        }
+        deserializer.deserialize_any(Entry)
     }
 }
 
@@ -224,6 +261,17 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_can_narrow_the_access_too() {
+        let arguments = json!({ "path": "/data/a", "to": "/data/b" });
+        let narrowed = only(r#"files = [{ path = "{path}", access = "read" }, "{to}"]"#).of(&arguments);
+        let access = |path: &str| narrowed.files.access(&path.parse().unwrap());
+        assert_eq!(access("/data/a"), Some(Access::Read));
+        assert_eq!(access("/data/b"), Some(Access::Write));
+        let both = only(r#"files = [{ path = "{path}", access = "read" }, "{path}"]"#).of(&arguments);
+        assert_eq!(both.files.access(&"/data/a".parse().unwrap()), Some(Access::Write), "one entry may say more");
+    }
+
+    #[test]
     fn a_folder_is_granted_with_what_it_holds_only_where_the_template_says_so() {
         let narrowed = only(r#"files = ["{path}/**"]"#).of(&json!({ "path": "/data/public" }));
         for yes in ["/data/public", "/data/public/a", "/data/public/sub/b"] {
@@ -296,6 +344,10 @@ mod tests {
             r#"http = ["{url"]"#,
             r#"http = ["https://a.test/}"]"#,
             r#"unknown = []"#,
+            r#"files = [{ path = "{a}" }]"#,
+            r#"files = [{ path = "{a}", access = "all" }]"#,
+            r#"files = [{ path = "{a}", access = "read", more = 1 }]"#,
+            r#"files = [1]"#,
             r#"sockets = []"#,
         ] {
             assert!(toml::from_str::<Only>(bad).is_err(), "{bad}");

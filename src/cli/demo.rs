@@ -43,7 +43,7 @@ default = "deny"
 tool = "files/read"
 arguments = { properties = { path = { pattern = "^/data/public/" } } }
 verdict = "allow"
-only = { files = ["{path}"] }
+only = { files = [{ path = "{path}", access = "read" }] }
 
 [[policy.rules]]
 tool = "files/list"
@@ -90,9 +90,7 @@ pub async fn run(context: &Context, _: Args) -> Result<Reply, CliError> {
     }
 
     scene("2. A call that is allowed");
-    say(
-        "A rule allows reading below /data/public, and `only = { files = [\"{path}\"] }` narrows the folder to the one file.",
-    );
+    say("A rule allows reading below /data/public, and its `only` narrows the folder to the one file, for reading.");
     let arguments = json!({ "path": "/data/public/q3.csv" });
     votes(&run, "files/read", &arguments);
     call(&run, "files/read", arguments).await?;
@@ -201,7 +199,7 @@ async fn call(run: &Run, tool: &str, arguments: Json) -> Result<(), CliError> {
             print(&format!("  {}\n{}", dim("its handles"), bullets(&output.report.authority, "none")));
         }
         Outcome::Failed(failure) => {
-            print(&indented(&format!("{} {}", red(failure.code.as_str()), failure.text)));
+            print(&indented(&format!("{} {}", red(failure.code.as_str()), first_lines(&failure.text))));
             if !failure.report.refusals.is_empty() {
                 print(&format!(
                     "  {}\n{}",
@@ -221,13 +219,31 @@ async fn call(run: &Run, tool: &str, arguments: Json) -> Result<(), CliError> {
     Ok(())
 }
 
+/// The beginning of a text, and how much of it is left out.
+fn first_lines(text: &str) -> String {
+    const SHOWN: usize = 5;
+    let lines: Vec<&str> = text.lines().collect();
+    let mut shown = lines.iter().take(SHOWN).copied().collect::<Vec<_>>().join("\n");
+    if lines.len() > SHOWN {
+        shown.push_str(&format!("\n… and {} more tries with the same end", lines.len() - SHOWN));
+    }
+    shown
+}
+
 fn connecting() -> String {
     let program = std::env::current_exe().map_or_else(|_| "portcullis".to_owned(), |path| path.display().to_string());
-    let entry = json!({ "mcpServers": { "portcullis": {
-        "command": program, "args": ["--config", "/path/to/portcullis.toml", "serve", "--stdio"],
-    } } });
+    let program = json!(program);
     format!(
-        "In a folder of your own:\n\n    portcullis init\n    portcullis add FILE.wasm\n\nand in the configuration of your MCP client:\n\n{}",
-        indented(&serde_json::to_string_pretty(&entry).unwrap_or_default())
+        r#"In a folder of your own:
+
+    portcullis init
+    portcullis add FILE.wasm
+
+and in the configuration of your MCP client:
+
+    {{ "mcpServers": {{ "portcullis": {{
+        "command": {program},
+        "args": ["--config", "/path/to/portcullis.toml", "serve", "--stdio"] }} }} }}
+"#
     )
 }

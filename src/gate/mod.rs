@@ -396,7 +396,12 @@ fn policy_vote(tool: &ToolId, vote: &PolicyVote, arguments: &Json, configured: &
             } else {
                 format!("the rule {} asks{why}", places())
             },
-            hint: Some(suggestion(tool, arguments, configured)),
+            // A rule that allows would not win over an equal one that asks.
+            hint: Some(if by_default {
+                suggestion(tool, arguments, configured)
+            } else {
+                format!("the rule is {}; set its `verdict` to \"allow\" there", places())
+            }),
         },
         RuleVerdict::Deny if by_default => deny(
             Source::Policy,

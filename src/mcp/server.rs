@@ -57,8 +57,7 @@ impl ServerHandler for Server {
         };
         let shown: Vec<_> = self.run.snapshot().tools().filter(|(id, _)| self.run.shows(id)).collect();
         let page = shown.iter().skip(from).take(PAGE).map(|(_, tool)| view::tool(tool)).collect();
-        let mut result = ListToolsResult::default();
-        result.tools = page;
+        let mut result = ListToolsResult::with_all_items(page);
         let end = from.saturating_add(PAGE);
         result.next_cursor = (end < shown.len()).then(|| end.to_string());
         Ok(result)

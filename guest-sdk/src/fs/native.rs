@@ -1,5 +1,6 @@
 //! `std::fs` by guest paths. Each function is the standard library's, after the test host has
 //! turned its path into one of a temporary folder.
+#![allow(clippy::disallowed_methods, reason = "every path here lies in a temporary folder of the test host")]
 
 use std::ffi::OsString;
 use std::io::{self, Read, Seek, SeekFrom, Write};

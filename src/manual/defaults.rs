@@ -1,0 +1,23 @@
+//! What holds where nothing was said.
+//!
+//! | what | default | set by |
+//! |---|---|---|
+//! | a call that no rule matches | ask | `[policy] default` |
+//! | an ask with nobody to ask | refused, `CONSENT_REQUIRED` | |
+//! | files, HTTP, environment | none | `[tools.NAME]` |
+//! | methods of an HTTP grant | GET, HEAD | `methods` |
+//! | a private, loopback or carrier-grade address | refused | `private = true` beside the grant |
+//! | a link-local address | refused | `private = true` beside a grant that names the address itself |
+//! | access of a file grant | read | `access` |
+//! | clock | frozen: the epoch, and a monotonic clock in steps of 10 ms from zero | `clock` |
+//! | randomness | generated from a seed that the host derives from the operation with its own key | `random` |
+//! | standard input, arguments | empty | |
+//! | standard output and error | captured, the first and the last half of `log` bytes each | `limits.log` |
+//! | limits of a call | [`Limits::DEFAULT`](crate::authority::limits::Limits::DEFAULT) | `limits` of the package, a rule's `only`, or what the package declares; the smallest holds |
+//! | live resources, table elements, stack of a call | 10,000, 100,000, 512 KiB | |
+//! | calls at once, calls that wait | 64, 1,024 | `[limits] concurrent`, `queue` |
+//! | a commit of a call without effects | survives the process; with effects also the machine | `[journal] durability` |
+//! | a component file | at most 64 MiB, 1,000 functions, 20,000 types | |
+//! | a schema of a descriptor | at most 256 KiB | |
+//! | documentation of one item | at most 4,096 characters, without control and bidirectional characters | |
+//! | an arguments document | at most 4 MiB, 1,048,576 values, 127 levels | |

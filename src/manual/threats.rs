@@ -1,0 +1,41 @@
+//! What a hostile tool or caller tries, and the test that shows what it gets.
+//!
+//! | attack | answer | test |
+//! |---|---|---|
+//! | `../x`, an absolute path, odd spellings | refused | `hostile::paths_that_lead_outside_are_refused_by_every_trick` |
+//! | symlinks to outside, for every operation | refused | `hostile::symlinks_out_of_the_grant_are_refused_for_every_operation` |
+//! | links of `/proc` | refused | `hostile::links_of_proc_are_refused` |
+//! | a hard link inside to a file outside | a file with more than one link is not opened | `hostile::a_file_with_a_second_hard_link_is_not_opened` |
+//! | moving or linking from a read-only grant into a writable one | refused | `hostile::what_is_read_only_cannot_be_moved_or_linked_into_what_is_not` |
+//! | truncate, create, set size or times, remove under a read-only grant | refused, unchanged | `hostile::a_read_only_grant_changes_nothing` |
+//! | FIFO, socket | refused before anything blocks | `hostile::special_files_are_refused_before_they_can_block` |
+//! | NUL, empty, very long, non-UTF-8 names | errors | `hostile::odd_names_are_errors_and_nothing_worse` |
+//! | filling the disk | quotas of bytes, entries, open files | `hostile::filling_the_disk_stops_at_the_quotas` |
+//! | the next file beside the one a call was narrowed to | refused, not listed | `hostile::a_call_narrowed_to_one_file_cannot_reach_or_see_the_next` |
+//! | another host, port, scheme, method, path; odd spellings of addresses | refused | `hostile::only_the_granted_host_port_scheme_method_and_path_are_reached` |
+//! | private, loopback and metadata addresses, also behind a name | refused unless meant | `hostile::a_private_address_is_refused_unless_it_is_meant` |
+//! | redirects | come back as a new request | `hostile::a_redirect_comes_back_as_a_new_request` |
+//! | own `Host`, `Authorization`, framing headers, CRLF | refused | `hostile::headers_that_the_host_decides_cannot_be_set` |
+//! | raw TCP, UDP, name lookup | refused | `hostile::sockets_and_names_are_out_of_reach_with_only_http` |
+//! | an answer that never ends or drips | byte cap, deadline | `hostile::an_answer_that_never_ends_meets_the_cap_and_one_that_drips_the_deadline` |
+//! | endless loops and sleeps | ended, others are served meanwhile | `hostile::loops_and_sleeps_end_and_the_host_serves_others_meanwhile` |
+//! | memory, huge results | typed limits | `hostile::memory_stops_at_its_limit` |
+//! | floods of output | truncated | `hostile::floods_are_truncated_and_a_crash_keeps_its_last_words` |
+//! | memory of the call before | absent | `one_call::every_call_gets_an_operation_of_its_own_and_the_memory_of_none_before_it` |
+//! | duplicate keys, lone surrogates, wrong tags, extra keys | refused, not echoed | `one_call::arguments_that_do_not_fit_are_refused_by_path_and_never_echoed`, `mcp_stdio::a_duplicate_key_on_the_wire_is_refused_and_garbage_does_not_end_the_session` |
+//! | another component in the place of a published one | `PACKAGE_CHANGED` | `one_call::a_component_that_was_replaced_after_publication_is_not_called`, `one_call::a_component_that_is_replaced_while_a_human_thinks_is_not_called` |
+//! | terminal escapes, bidirectional controls, long texts | cleaned, escaped, capped | `cli::prompt` and `descriptor::docs`, unit tests |
+//! | two ids that fold to one wire name | both get names of their own, for good | `descriptor::wire`, unit tests |
+//! | doubled, malformed, foreign sections | dropped with a note, or refused | `descriptor::docs`, unit tests |
+//! | a configuration in a folder that somebody sent | not used until it is trusted | `cli::a_configuration_that_was_found_is_used_only_if_it_is_trusted` |
+//!
+//! # What it does not protect against
+//!
+//! - A fault in the engine itself that lets native code be run. The engine is pinned, its proposals are cut down to what the
+//!   supported toolchains need, and there is no second wall around it yet.
+//! - What a granted handle is for: a tool that may write a file can write nonsense into it, and one that may send a request can
+//!   put what it read into that request. Grant files and network to one package only where you mean the combination.
+//! - Side channels. Guests share processors and caches with each other; without a grant their clock is coarse.
+//! - A file system that blocks: files are read on the calling thread, so that a folder on a dead network mount holds it.
+//! - A hard link that is made to a file after it was opened.
+//! - Whoever can write your configuration, your state folder or your cache folder: that is you.
