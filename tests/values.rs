@@ -358,7 +358,7 @@ fn has_wide_exception(types: &Types, ty: TypeRef, json: &Json) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 0, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 600, max_shrink_iters: 0, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_encoded_decodes_to_the_same_and_fits_the_schema((function, arguments) in Cases) {

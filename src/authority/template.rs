@@ -19,6 +19,7 @@ use super::environment::Environment;
 use super::files::{Access, FileGrant, FileLayer, Files};
 use super::grammar::{LimitEntries, Unenforced, deserialize_by_parse};
 use super::http::{Http, HttpGrant, HttpLayer};
+use super::limits::Limits;
 use super::path::{Glob, GuestPath, PathError, is_segment};
 use super::url_pattern::{NormalUrl, UrlError, UrlPattern};
 
@@ -69,6 +70,20 @@ impl Only {
             limits: self.limits.into(),
             ..Authority::configured()
         }
+    }
+
+    /// For people: what is left, one line an entry.
+    pub fn lines(&self) -> Vec<String> {
+        let files = self.files.iter().map(|entry| match entry.access {
+            Access::Write => format!("files {}", entry.path),
+            access => format!("files {}, {access} only", entry.path),
+        });
+        let http = self.http.iter().map(|url| format!("http {url}"));
+        let environment = self.environment.iter().map(|name| format!("environment {name}"));
+        let clock = self.clock.iter().map(|clock| format!("clock {clock}"));
+        let random = self.random.iter().map(|random| format!("random {random}"));
+        let limits = Limits::from(self.limits).named().into_iter().map(|(name, value)| format!("{name} {value}"));
+        files.chain(http).chain(environment).chain(clock).chain(random).chain(limits).collect()
     }
 
     /// The argument paths that the templates read, to be checked against a tool's arguments.

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::context::Context;
 use super::output::{CliError, Problem, Reply, bold, bullets, dim, note};
-use super::progress::Spinner;
+use super::progress::{Running, Spinner};
 use super::prompt::Terminal;
 use crate::approval::Route;
 use crate::host::{Host, Outcome, Report, RunOptions};
@@ -32,7 +32,8 @@ pub struct Args {
 pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     let arguments = read_arguments(&args.args)?;
     let host = context.host()?;
-    let options = RunOptions { routes: routes(&host), ..RunOptions::default() };
+    let running = Running::start(format!("running {}", args.tool));
+    let options = RunOptions { routes: routes(&host, &running), ..RunOptions::default() };
     let run = host.start(Principal::Local, options).await?;
     if run.explain(&args.tool, &arguments).evaluation.verdict_word() != "deny" && !run.is_prepared(&args.tool) {
         let _spinner = Spinner::start(format!("compiling the package of {}", args.tool));
@@ -46,18 +47,20 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
             on_interrupt.cancel();
         }
     });
-    let outcome = run.call_text(&args.tool, &arguments, &cancel).await?;
+    let outcome = run.call_text(&args.tool, &arguments, &cancel).await;
+    running.end();
+    let outcome = outcome?;
     Ok(reply(context, args, outcome))
 }
 
 /// The routes that the configuration gives to this surface.
-fn routes(host: &Host) -> Vec<Arc<dyn Route>> {
+fn routes(host: &Host, running: &Running) -> Vec<Arc<dyn Route>> {
     host.config()
         .routes
         .call
         .iter()
         .map(|name| match name {
-            RouteName::Terminal => Arc::new(Terminal) as Arc<dyn Route>,
+            RouteName::Terminal => Arc::new(Terminal { running: running.clone() }) as Arc<dyn Route>,
         })
         .collect()
 }

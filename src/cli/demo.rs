@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::call::value_text;
 use super::context::Context;
 use super::output::{CliError, Reply, bold, bullets, dim, green, note, print, red};
-use super::progress::Spinner;
+use super::progress::{Running, Spinner};
 use super::prompt::{self, Terminal};
 use super::{add, cargo, explain, portrait};
 use crate::approval::Route;
@@ -82,7 +82,7 @@ pub async fn run(context: &Context, _: Args) -> Result<Reply, CliError> {
     print(&indented(CONFIG));
 
     let host = stage.host()?;
-    let routes: Vec<Arc<dyn Route>> = vec![Arc::new(Terminal)];
+    let routes: Vec<Arc<dyn Route>> = vec![Arc::new(Terminal { running: Running::start("running") })];
     let run = host.start(Principal::Local, RunOptions { routes, ..RunOptions::default() }).await?;
     for tool in ["files/read", "escape/try-read", "spin/loop-forever"] {
         let _spinner = (!run.is_prepared(tool)).then(|| Spinner::start(format!("compiling the package of {tool}")));

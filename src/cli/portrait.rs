@@ -44,6 +44,7 @@ pub fn json(package: &Package) -> Json {
         "sha256": package.digest,
         "size": package.size,
         "package": package.info,
+        "description": package.component.description,
         "functions": functions,
         "refused": refused,
         "imports": package.component.imports,
@@ -64,6 +65,9 @@ pub fn human(package: &Package) -> String {
     text.push_str(&format!("{}\n", bold(if title.is_empty() { &path } else { &title })));
     text.push_str(&format!("{} {} ({})\n", dim("file    "), path, size(package.size)));
     text.push_str(&format!("{} {}\n", dim("sha256  "), package.digest));
+    if let Some(description) = &package.component.description {
+        text.push_str(&format!("{} {}\n", dim("says    "), docs::clean_line(description, 160)));
+    }
     if !info.authors.is_empty() {
         text.push_str(&format!("{} {}\n", dim("authors "), info.authors.join(", ")));
     }

@@ -6,6 +6,7 @@ use std::io::{IsTerminal as _, stderr, stdin};
 use dialoguer::Confirm;
 
 use super::output::{bold, bullets, dim, note};
+use super::progress::Running;
 use crate::approval::{Question, Reply, Route};
 use crate::descriptor::docs::{clean_line, escape_text};
 
@@ -15,7 +16,10 @@ const ARGUMENTS_MAX: usize = 2_000;
 const CLAIM_MAX: usize = 300;
 
 /// Asks on the terminal that the command runs on.
-pub struct Terminal;
+pub struct Terminal {
+    /// What else may be drawing on it.
+    pub running: Running,
+}
 
 /// Whether a human can be asked: both what they read and what they type is a terminal.
 pub fn is_interactive() -> bool {
@@ -43,9 +47,12 @@ impl Route for Terminal {
             return Reply::Nobody;
         }
         let text = describe(question);
+        let running = self.running.clone();
         let answered = tokio::task::spawn_blocking(move || {
-            note(&text);
-            confirm("Run this call, once?")
+            running.pause(|| {
+                note(&text);
+                confirm("Run this call, once?")
+            })
         });
         let who = rustix::process::getuid().as_raw().to_string();
         match answered.await {

@@ -5,6 +5,7 @@ use serde_json::json;
 use super::context::Context;
 use super::output::{CliError, Reply, bold, bullets, note};
 use super::prompt;
+use crate::authority::template::Only;
 use crate::publication::config::Config;
 
 #[derive(clap::Args)]
@@ -60,7 +61,12 @@ fn describe(config: &Config) -> String {
             Some(schema) => format!(" where the arguments fit {}", schema.source()),
             None => String::new(),
         };
-        text.push_str(&format!("  - line {}: {} {}{arguments}\n", rule.line, rule.verdict, rule.tool));
+        let only = match rule.only.as_ref().map(Only::lines) {
+            Some(lines) if lines.is_empty() => ", under which nothing may be touched".to_owned(),
+            Some(lines) => format!(", under which only this may be touched: {}", lines.join("; ")),
+            None => String::new(),
+        };
+        text.push_str(&format!("  - line {}: {} {}{arguments}{only}\n", rule.line, rule.verdict, rule.tool));
     }
     text
 }

@@ -54,6 +54,8 @@ pub struct Descriptor {
 /// A component as read: its functions, imports and sections. Nothing of it has run.
 #[derive(Debug)]
 pub struct Component {
+    /// What the documentation says of the whole: of the interface `tools`, or of the only one.
+    pub description: Option<String>,
     /// The functions that can be tools, by name.
     pub functions: Vec<Function>,
     /// The functions that cannot be tools, with the reason.
@@ -245,7 +247,12 @@ pub fn read(bytes: &[u8]) -> Result<Component, ReadError> {
     functions.sort_by(|a, b| a.name.cmp(&b.name));
     refused.sort_by(|a, b| a.name.cmp(&b.name));
     let imports = world.imports.iter().map(|(key, item)| import_name(&resolve, key, item)).collect();
-    Ok(Component { functions, refused, imports, needs: sections.needs, notes: sections.notes })
+    let interfaces: BTreeSet<&str> = exports.iter().filter_map(|export| export.bare.as_deref()).collect();
+    let description = match interfaces.iter().next() {
+        Some(only) if interfaces.len() == 1 => sections.docs.of_interface(only).map(str::to_owned),
+        _ => sections.docs.of_interface("tools").map(str::to_owned),
+    };
+    Ok(Component { description, functions, refused, imports, needs: sections.needs, notes: sections.notes })
 }
 
 impl Function {

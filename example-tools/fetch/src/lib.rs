@@ -15,27 +15,18 @@ mod fetch {
 
     /// Get a resource.
     pub fn get(url: String) -> Result<Answer, String> {
-        http::get(&url)
-            .map(answer)
-            .map_err(|error| error.to_string())
+        http::get(&url).map(answer).map_err(|error| error.to_string())
     }
 
     /// Post a text to a resource.
     pub fn post(url: String, body: String) -> Result<Answer, String> {
         let request = Request::post(url).header("content-type", "text/plain; charset=utf-8");
-        let request = request
-            .body(body.into_bytes())
-            .map_err(|error| error.to_string())?;
-        http::send(request)
-            .map(answer)
-            .map_err(|error| error.to_string())
+        let request = request.body(body.into_bytes()).map_err(|error| error.to_string())?;
+        http::send(request).map(answer).map_err(|error| error.to_string())
     }
 
     fn answer(response: Response<Vec<u8>>) -> Answer {
-        Answer {
-            status: response.status().as_u16(),
-            body: String::from_utf8_lossy(response.body()).into_owned(),
-        }
+        Answer { status: response.status().as_u16(), body: String::from_utf8_lossy(response.body()).into_owned() }
     }
 }
 
@@ -56,8 +47,7 @@ mod tests {
     #[test]
     fn a_post_sends_its_text() {
         let host = Host::new().answer("POST", URL, 201, "");
-        host.run(|| post(URL.to_owned(), "a note".to_owned()))
-            .unwrap();
+        host.run(|| post(URL.to_owned(), "a note".to_owned())).unwrap();
         assert_eq!(host.requests()[0].body(), b"a note");
     }
 }

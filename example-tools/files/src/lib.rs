@@ -45,11 +45,7 @@ mod files {
         }
         let mut found = Vec::new();
         for name in list(path.clone())? {
-            let inner = format!(
-                "{}/{}",
-                path.trim_end_matches('/'),
-                name.trim_end_matches('/')
-            );
+            let inner = format!("{}/{}", path.trim_end_matches('/'), name.trim_end_matches('/'));
             found.extend(search(inner, text.clone())?);
         }
         Ok(found)
@@ -60,11 +56,7 @@ mod files {
         let content = String::from_utf8_lossy(&content);
         let lines = (1..).zip(content.lines());
         let lines = lines.filter(|(_, line)| line.contains(text));
-        let hits = lines.map(|(number, line)| Hit {
-            path: path.to_owned(),
-            line: number,
-            text: line.to_owned(),
-        });
+        let hits = lines.map(|(number, line)| Hit { path: path.to_owned(), line: number, text: line.to_owned() });
         Ok(hits.collect())
     }
 
@@ -94,9 +86,7 @@ mod tests {
 
     #[test]
     fn a_search_goes_through_folders() {
-        let found = host()
-            .run(|| search("/data".to_owned(), "two".to_owned()))
-            .unwrap();
+        let found = host().run(|| search("/data".to_owned(), "two".to_owned())).unwrap();
         let found = found.iter().map(|hit| (hit.path.as_str(), hit.line));
         let expected = [("/data/a.txt", 2), ("/data/sub/b.txt", 1)];
         assert_eq!(found.collect::<Vec<_>>(), expected);

@@ -82,9 +82,7 @@ mod text {
     /// Measure a text.
     pub fn measure(text: String) -> Measurements {
         let lengths = text.split_whitespace().map(|word| word.chars().count());
-        let longest = text
-            .split_whitespace()
-            .max_by_key(|word| word.chars().count());
+        let longest = text.split_whitespace().max_by_key(|word| word.chars().count());
         let words = lengths.clone().count();
         Measurements {
             lines: text.lines().count() as u32,
@@ -116,9 +114,7 @@ mod text {
     /// Fill a text up to a length.
     pub fn pad(text: String, length: u32, with: char) -> String {
         let missing = (length as usize).saturating_sub(text.chars().count());
-        text.chars()
-            .chain(std::iter::repeat_n(with, missing))
-            .collect()
+        text.chars().chain(std::iter::repeat_n(with, missing)).collect()
     }
 
     /// Find the first and the last place of a part, counted in bytes.
@@ -253,11 +249,7 @@ mod tests {
 
     #[test]
     fn styles_add_up() {
-        let style = Style {
-            bold: true,
-            code: true,
-            ..Style::default()
-        };
+        let style = Style { bold: true, code: true, ..Style::default() };
         assert_eq!(mark("x".to_owned(), style), "**`x`**");
     }
 

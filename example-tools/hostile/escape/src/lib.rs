@@ -13,9 +13,7 @@ mod escape {
     type Got = Result<String, String>;
 
     fn told<T: ToString>(result: io::Result<T>) -> Got {
-        result
-            .map(|got| got.to_string())
-            .map_err(|error| format!("{:?}: {error}", error.kind()))
+        result.map(|got| got.to_string()).map_err(|error| format!("{:?}: {error}", error.kind()))
     }
 
     fn done(result: io::Result<()>) -> Got {
@@ -39,9 +37,7 @@ mod escape {
 
     pub fn list(path: String) -> Got {
         let names = fs::read_dir(path).and_then(|entries| {
-            entries
-                .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-                .collect::<io::Result<Vec<_>>>()
+            entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect::<io::Result<Vec<_>>>()
         });
         told(names.map(|mut names| {
             names.sort();
@@ -90,13 +86,7 @@ mod escape {
 
     /// Empty a file while opening it.
     pub fn truncate(path: String) -> Got {
-        done(
-            File::options()
-                .write(true)
-                .truncate(true)
-                .open(path)
-                .map(drop),
-        )
+        done(File::options().write(true).truncate(true).open(path).map(drop))
     }
 
     /// Empty a file after opening it, for reading only if need be.
@@ -125,9 +115,7 @@ mod escape {
 
     /// Write a path by every trick.
     pub fn try_write(path: String) -> Got {
-        by_tricks(&path, |path| {
-            write(path, "written by an attacker".to_owned())
-        })
+        by_tricks(&path, |path| write(path, "written by an attacker".to_owned()))
     }
 
     /// List a path by every trick.
@@ -181,10 +169,7 @@ mod escape {
         while written < bytes {
             let next = block.len().min((bytes - written) as usize);
             if let Err(error) = file.write_all(&block[..next]) {
-                return Err(format!(
-                    "after {written} bytes: {:?}: {error}",
-                    error.kind()
-                ));
+                return Err(format!("after {written} bytes: {:?}: {error}", error.kind()));
             }
             written += next as u64;
         }
@@ -218,16 +203,12 @@ mod escape {
     /// Every environment variable.
     pub fn env() -> Vec<(String, String)> {
         let lossy = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
-        std::env::vars_os()
-            .map(|(name, value)| (lossy(name), lossy(value)))
-            .collect()
+        std::env::vars_os().map(|(name, value)| (lossy(name), lossy(value))).collect()
     }
 
     /// Every argument of the process.
     pub fn args() -> Vec<String> {
-        std::env::args_os()
-            .map(|argument| argument.to_string_lossy().into_owned())
-            .collect()
+        std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
     }
 
     /// All that stdin gives.
@@ -240,8 +221,7 @@ mod escape {
     /// The wall clock, in nanoseconds since 1970.
     pub fn now() -> Got {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        now.map(|now| now.as_nanos().to_string())
-            .map_err(|error| error.to_string())
+        now.map(|now| now.as_nanos().to_string()).map_err(|error| error.to_string())
     }
 
     /// The monotonic clock, as `std` prints it.

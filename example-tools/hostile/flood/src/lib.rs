@@ -20,9 +20,7 @@ mod flood {
         let mut written = 0;
         while written < bytes {
             let next = block.len().min((bytes - written) as usize);
-            let wrote = stream
-                .write_all(&block[..next])
-                .and_then(|()| stream.flush());
+            let wrote = stream.write_all(&block[..next]).and_then(|()| stream.flush());
             wrote.map_err(|error| format!("after {written} bytes: {error}"))?;
             written += next as u64;
         }

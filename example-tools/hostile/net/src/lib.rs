@@ -11,35 +11,22 @@ mod net {
     type Got = Result<String, String>;
 
     fn told<T: ToString>(result: io::Result<T>) -> Got {
-        result
-            .map(|got| got.to_string())
-            .map_err(|error| format!("{:?}: {error}", error.kind()))
+        result.map(|got| got.to_string()).map_err(|error| format!("{:?}: {error}", error.kind()))
     }
 
     /// Get a URL: the status and the body.
     pub fn try_get(url: String) -> Got {
-        http::get(&url)
-            .map(shown)
-            .map_err(|error| error.to_string())
+        http::get(&url).map(shown).map_err(|error| error.to_string())
     }
 
     /// Send any request, with any headers.
-    pub fn request(
-        method: String,
-        url: String,
-        headers: Vec<(String, String)>,
-        body: String,
-    ) -> Got {
+    pub fn request(method: String, url: String, headers: Vec<(String, String)>, body: String) -> Got {
         let mut request = Request::builder().method(method.as_str()).uri(url);
         for (name, value) in headers {
             request = request.header(name, value);
         }
-        let request = request
-            .body(body.into_bytes())
-            .map_err(|error| error.to_string())?;
-        http::send(request)
-            .map(shown)
-            .map_err(|error| error.to_string())
+        let request = request.body(body.into_bytes()).map_err(|error| error.to_string())?;
+        http::send(request).map(shown).map_err(|error| error.to_string())
     }
 
     /// Get a URL and follow redirects wherever they lead.
