@@ -153,8 +153,11 @@ async fn ask(
     confirmation: &Confirmation,
     cancel: &CancellationToken,
 ) -> Result<Outcome, HostError> {
-    let denial =
-        |code, reason: &str| Denial { code, reason: reason.to_owned(), hint: Some(confirmation.hint().to_owned()) };
+    let denial = |code, reason: &str| {
+        // Who said no knows why, and needs no advice on how to say yes.
+        let hint = (code != Code::ConsentRefused).then(|| confirmation.hint().to_owned());
+        Denial { code, reason: reason.to_owned(), hint }
+    };
     if run.was_refused(&confirmation.call()) {
         return block(run, known, operation, denial(Code::ConsentRefused, "a human said no to this call before"));
     }

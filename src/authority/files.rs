@@ -78,6 +78,22 @@ impl FileGrant {
     }
 }
 
+impl fmt::Display for FileGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.access, self.guest)?;
+        if let Some(host) = &self.host {
+            write!(f, " ← {}", host.display())?;
+        }
+        if !self.only.is_empty() {
+            write!(f, ", only {}", join(&self.only))?;
+        }
+        if !self.except.is_empty() {
+            write!(f, ", except {}", join(&self.except))?;
+        }
+        Ok(())
+    }
+}
+
 /// One constraint on files. The longest guest prefix alone decides for a path; no prefix means no access.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileLayer {
@@ -201,34 +217,45 @@ impl Layers<FileLayer> {
                 })
                 .collect();
         }
-        let mut lines = Vec::new();
-        for layer in self.iter() {
-            for grant in &layer.grants {
-                if grant.host.is_none() && self.has_equal_with_host(grant) {
-                    continue;
-                }
-                let mut line = format!("{} {}", grant.access, grant.guest);
-                if let Some(host) = &grant.host {
-                    line.push_str(&format!(" ← {}", host.display()));
-                }
-                if !grant.only.is_empty() {
-                    line.push_str(&format!(", only {}", join(&grant.only)));
-                }
-                if !grant.except.is_empty() {
-                    line.push_str(&format!(", except {}", join(&grant.except)));
-                }
-                lines.push(line);
-            }
+        let mounts = self.mounts();
+        if !mounts.is_empty() {
+            return mounts.iter().map(|mount| self.mount_line(mount)).collect();
         }
-        lines
+        self.iter().flat_map(|layer| &layer.grants).map(ToString::to_string).collect()
     }
 
-    /// Whether a grant only repeats what one with a host folder says.
-    fn has_equal_with_host(&self, grant: &FileGrant) -> bool {
-        self.iter().flat_map(|layer| &layer.grants).any(|other| {
-            let without = FileGrant { host: None, ..other.clone() };
-            other.host.is_some() && without == *grant
-        })
+    /// What all layers together leave of one folder.
+    fn mount_line(&self, mount: &Mount) -> String {
+        let mut access = Access::Write;
+        let mut only = Vec::new();
+        let mut except = BTreeSet::new();
+        for layer in self.iter() {
+            let deciders = layer.deciders(&mount.guest);
+            if deciders.is_empty() {
+                let inside: Vec<&FileGrant> = layer.grants.iter().filter(|g| g.guest.is_within(&mount.guest)).collect();
+                access = access.min(inside.iter().map(|grant| grant.access).max().unwrap_or_default());
+                only.push(inside.iter().map(|grant| format!("{}/**", grant.guest)).collect::<Vec<_>>().join(", "));
+                continue;
+            }
+            let most = deciders.iter().map(|grant| grant.access).max().unwrap_or_default();
+            access = access.min(most);
+            except.extend(deciders.iter().flat_map(|grant| &grant.except).map(ToString::to_string));
+            if deciders.iter().all(|grant| !grant.only.is_empty()) {
+                let pattern = |grant: &FileGrant, glob: &Glob| {
+                    if grant.access < most { format!("{glob} ({})", grant.access) } else { glob.to_string() }
+                };
+                let patterns = deciders.iter().flat_map(|grant| grant.only.iter().map(|glob| pattern(grant, glob)));
+                only.push(patterns.collect::<Vec<_>>().join(", "));
+            }
+        }
+        let mut line = format!("{access} {} ← {}", mount.guest, mount.host.display());
+        for (index, patterns) in only.iter().enumerate() {
+            line.push_str(&format!(", {}only {patterns}", if index == 0 { "" } else { "and of these " }));
+        }
+        if !except.is_empty() {
+            line.push_str(&format!(", except {}", except.into_iter().collect::<Vec<_>>().join(", ")));
+        }
+        line
     }
 
     /// The paths that are all a call gets, where a layer names single paths.
@@ -326,5 +353,17 @@ mod tests {
         assert!(narrowed.may_hold(&path("/data/public")));
         assert!(!narrowed.may_hold(&path("/data/private")));
         assert_eq!(narrowed.lines(), ["write /data/public/q3.csv"]);
+    }
+
+    #[test]
+    fn people_are_shown_what_all_constraints_together_leave() {
+        let configured = FileGrant { host: Some("/srv".into()), ..grant("/data", Access::Read, &[], &["**/.env"]) };
+        let needs = files(&[grant("/data", Access::Write, &[], &[])]);
+        let narrowed = files(&[configured]).meet(&needs);
+        assert_eq!(narrowed.lines(), ["read /data ← /srv, except /**/.env"]);
+        let again = narrowed.meet(&files(&[grant("/", Access::Write, &["/data/**/*.csv"], &[])]));
+        assert_eq!(again.lines(), ["read /data ← /srv, only /data/**/*.csv, except /**/.env"]);
+        let inside = narrowed.meet(&files(&[grant("/data/sub", Access::Write, &[], &[])]));
+        assert_eq!(inside.lines(), ["read /data ← /srv, only /data/sub/**, except /**/.env"]);
     }
 }
