@@ -89,13 +89,16 @@ fn check_target(folder: &Path) -> Result<(), CliError> {
     }
 }
 
-/// The folder of this project's sources, where the program runs inside of them: it has the example tools and the SDK.
+/// The folder of this project's sources, which has the example tools and the SDK: around the program or the working folder,
+/// or where the program was built.
 pub fn checkout() -> Option<PathBuf> {
     let here = std::env::current_dir().ok();
     let program = std::env::current_exe().ok();
     // Cargo tells a program that it runs where its package lies.
     let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
-    [package, here, program]
+    // An installed program still finds the sources that it was built from, while they are there.
+    let built_from = Some(PathBuf::from(env!("CARGO_MANIFEST_DIR")));
+    [package, here, program, built_from]
         .into_iter()
         .flatten()
         .flat_map(|path| path.ancestors().map(Path::to_owned).collect::<Vec<_>>())

@@ -148,24 +148,49 @@ fn arguments(schema: &Json) -> BTreeMap<&str, (&Json, bool)> {
     properties.map(|(name, schema)| (name.as_str(), (schema, required.contains(name.as_str())))).collect()
 }
 
-/// A schema without its descriptions, with references resolved within `root`. Types have no cycles.
+/// A schema as far as callers can tell: without descriptions, with references resolved within `root`, so that the name of a
+/// type does not count. Shared types can unfold without end; a schema that does is compared as it stands.
 fn types(schema: &Json, root: &Json) -> Json {
-    match schema {
+    const NODES_MAX: usize = 20_000;
+    let mut left = NODES_MAX;
+    unfolded(schema, root, &mut left).unwrap_or_else(|| {
+        let defs = root.get("$defs").map(|defs| stripped(defs));
+        serde_json::json!([stripped(schema), defs])
+    })
+}
+
+fn unfolded(schema: &Json, root: &Json, left: &mut usize) -> Option<Json> {
+    *left = left.checked_sub(1)?;
+    Some(match schema {
         Json::Object(map) => {
             let target =
                 map.get("$ref").and_then(Json::as_str).and_then(|path| root.pointer(path.trim_start_matches('#')));
             if let Some(target) = target {
-                return types(target, root);
+                return unfolded(target, root, left);
             }
-            let kept = map.iter().filter(|(key, value)| {
-                // A property may be called `description`; an annotation is a string.
-                !(key.as_str() == "description" && value.is_string()) && key.as_str() != "$defs"
-            });
-            kept.map(|(key, value)| (key.clone(), types(value, root))).collect::<serde_json::Map<_, _>>().into()
+            let kept = map.iter().filter(|(key, value)| is_structure(key, value));
+            let unfolded = kept.map(|(key, value)| Some((key.clone(), unfolded(value, root, left)?)));
+            Json::Object(unfolded.collect::<Option<_>>()?)
         }
-        Json::Array(items) => items.iter().map(|item| types(item, root)).collect(),
+        Json::Array(items) => Json::Array(items.iter().map(|item| unfolded(item, root, left)).collect::<Option<_>>()?),
+        leaf => leaf.clone(),
+    })
+}
+
+fn stripped(schema: &Json) -> Json {
+    match schema {
+        Json::Object(map) => {
+            let kept = map.iter().filter(|(key, value)| is_structure(key, value));
+            kept.map(|(key, value)| (key.clone(), stripped(value))).collect::<serde_json::Map<_, _>>().into()
+        }
+        Json::Array(items) => items.iter().map(stripped).collect(),
         leaf => leaf.clone(),
     }
+}
+
+/// A property may be called `description`; an annotation is a string.
+fn is_structure(key: &str, value: &Json) -> bool {
+    !(key == "description" && value.is_string()) && key != "$defs"
 }
 
 /// Every description in a schema, in order.
@@ -213,6 +238,25 @@ mod tests {
         assert_eq!(breaking(&old, &portrait(more, &["a"])), [false]);
         assert_eq!(breaking(&old, &Portrait::default()), [true]);
         assert_eq!(breaking(&Portrait::default(), &old), [false]);
+    }
+
+    #[test]
+    fn types_that_unfold_without_end_are_compared_all_the_same() {
+        let mut defs = serde_json::Map::new();
+        for level in 0..60 {
+            let next = json!({ "$ref": format!("#/$defs/t{}", level + 1) });
+            defs.insert(format!("t{level}"), json!({ "type": "array", "prefixItems": [next, next] }));
+        }
+        defs.insert("t60".to_owned(), json!({ "type": "string" }));
+        let with = |leaf: &str| {
+            let mut defs = defs.clone();
+            defs.insert("t60".to_owned(), json!({ "type": leaf }));
+            let mut portrait = portrait(json!({ "a": { "$ref": "#/$defs/t0" } }), &["a"]);
+            portrait.functions.get_mut("f").unwrap().input["$defs"] = Json::Object(defs);
+            portrait
+        };
+        assert_eq!(breaking(&with("string"), &with("string")), Vec::<bool>::new());
+        assert_eq!(breaking(&with("string"), &with("boolean")), [true]);
     }
 
     #[test]

@@ -14,7 +14,7 @@
 //! | standard input, arguments | empty | |
 //! | standard output and error | captured, the first and the last half of `log` bytes each | `limits.log` |
 //! | limits of a call | [`Limits::DEFAULT`](crate::authority::limits::Limits::DEFAULT) | `limits` of the package, a rule's `only`, or what the package declares; the smallest holds |
-//! | live resources, table elements, stack of a call | 10,000, 100,000, 512 KiB | |
+//! | live resources, table elements, stack of a call | 1,000, 100,000, 512 KiB | |
 //! | calls at once, calls that wait | 64, 1,024 | `[limits] concurrent`, `queue` |
 //! | a commit of a call without effects | survives the process; with effects also the machine | `[journal] durability` |
 //! | a component file | at most 64 MiB, 1,000 functions, 20,000 types | |

@@ -11,7 +11,7 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::Value as Json;
 
-use super::stdio::DuplicateKeys;
+use super::stdio::NotStrict;
 use super::view;
 use crate::gate::Denial;
 use crate::gate::codes::Code;
@@ -23,7 +23,7 @@ const PAGE: usize = 200;
 
 pub(super) struct Server {
     pub run: Arc<Run>,
-    pub duplicates: DuplicateKeys,
+    pub not_strict: NotStrict,
 }
 
 impl Server {
@@ -68,9 +68,9 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        if self.duplicates.take(&context.id) {
-            let reason = "a key stands twice in one object of the arguments".to_owned();
-            let denial = Denial { code: Code::ArgumentsInvalid, reason, hint: None };
+        if let Some(reason) = self.not_strict.take(&context.id) {
+            let denial =
+                Denial { code: Code::ArgumentsInvalid, reason: format!("in the request, {reason}"), hint: None };
             return Ok(view::denied(&denial).into());
         }
         let Some(id) = self.id(&request.name).cloned() else {

@@ -1,6 +1,6 @@
 //! MCP over standard input and output. The protocol owns both streams; guest output can reach neither.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use super::server::Server;
 use crate::host::{HostError, Run};
-use crate::value::{StrictError, strict_json};
+use crate::value::strict_json;
 
 /// Longest line that is looked at; the transport drops longer ones.
 const LINE_MAX: usize = 16 << 20;
@@ -23,10 +23,10 @@ const LINE_MAX: usize = 16 << 20;
 ///
 /// The streams cannot be used, or the client does not speak the protocol.
 pub async fn serve_stdio(run: Run) -> Result<(), HostError> {
-    let duplicates = DuplicateKeys::default();
-    let server = Server { run: Arc::new(run), duplicates: duplicates.clone() };
+    let not_strict = NotStrict::default();
+    let server = Server { run: Arc::new(run), not_strict: not_strict.clone() };
     let (read, write) = rmcp::transport::io::stdio_pipes();
-    let read = Tap { inner: read, line: Vec::new(), duplicates };
+    let read = Tap { inner: read, line: Vec::new(), not_strict };
     let service = match server.serve((read, write)).await {
         Ok(service) => service,
         // A client that looks and leaves is no fault.
@@ -39,26 +39,34 @@ pub async fn serve_stdio(run: Run) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Requests whose text holds a key twice in one object. The SDK's parser keeps the last of the two without a word, so the
-/// text is looked at on its way to it.
+/// Requests whose text is not strict JSON, with the reason. The SDK's parser keeps the last of two equal keys without a word,
+/// so the text is looked at on its way to it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct DuplicateKeys(Arc<Mutex<HashSet<RequestId>>>);
+pub(super) struct NotStrict(Arc<Mutex<HashMap<RequestId, String>>>);
 
-impl DuplicateKeys {
-    pub(super) fn take(&self, id: &RequestId) -> bool {
+/// Most requests that are remembered. An honest client has none; one that sends more than this without waiting for answers
+/// loses the reasons and not the refusals, since the oldest answers are given by then.
+const REMEMBERED: usize = 10_000;
+
+impl NotStrict {
+    /// Why the text of this request was not strict JSON.
+    pub(super) fn take(&self, id: &RequestId) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id)
     }
 
     fn look(&self, line: &[u8]) {
-        if !matches!(strict_json(line), Err(StrictError::Syntax { what, .. }) if what == crate::value::DUPLICATE_KEY) {
-            return;
-        }
+        let Err(error) = strict_json(line) else { return };
+        // What the SDK does not parse either never becomes a request.
         let id = serde_json::from_slice::<serde_json::Value>(line).ok().and_then(|mut message| {
             let id = message.get_mut("id").map(serde_json::Value::take)?;
             RequestId::deserialize(id).ok()
         });
         if let Some(id) = id {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+            let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if remembered.len() >= REMEMBERED {
+                remembered.clear();
+            }
+            remembered.insert(id, error.to_string());
         }
     }
 }
@@ -67,7 +75,7 @@ impl DuplicateKeys {
 struct Tap<R> {
     inner: R,
     line: Vec<u8>,
-    duplicates: DuplicateKeys,
+    not_strict: NotStrict,
 }
 
 impl<R: AsyncRead + Unpin> AsyncRead for Tap<R> {
@@ -84,7 +92,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for Tap<R> {
                 let mut line = std::mem::take(&mut self.line);
                 if line.len() <= LINE_MAX {
                     line.extend_from_slice(&rest[..end]);
-                    self.duplicates.look(&line);
+                    self.not_strict.look(&line);
                 }
                 rest = &rest[end + 1..];
             }

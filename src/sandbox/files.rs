@@ -10,7 +10,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
+};
 use rustix::io::Errno;
 use wasmtime::component::{HasData, Resource};
 use wasmtime_wasi::filesystem::{Descriptor, Dir, File, FsPerms, OpenMode, WasiFilesystemCtxView};
@@ -552,17 +554,13 @@ impl types::HostDescriptor for FileView<'_> {
     ) -> FsResult<()> {
         let old = self.handles.target(&fd, &old_path)?;
         let new = self.handles.target(&new_fd, &new_path)?;
-        for target in [&old, &new] {
-            let fresh = self.handles.access(&target.path) == Some(Access::Create)
-                && rustix::fs::statat(
-                    &self.handles.open_parent(target)?.0,
-                    self.handles.open_parent(target)?.1,
-                    AtFlags::SYMLINK_NOFOLLOW,
-                )
-                .is_err();
-            if !self.handles.may_write(&target.path) && !fresh {
-                return Err(self.handles.refuse("rename", target.path.as_str()));
-            }
+        if !self.handles.may_write(&old.path) {
+            return Err(self.handles.refuse("rename", old.path.as_str()));
+        }
+        // Under `create` a new name may be given, as long as nothing has it.
+        let replaces = self.handles.may_write(&new.path);
+        if !replaces && self.handles.access(&new.path) != Some(Access::Create) {
+            return Err(self.handles.refuse("rename", new.path.as_str()));
         }
         let (_, stat) = self.handles.look(&old, false)?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
@@ -574,7 +572,11 @@ impl types::HostDescriptor for FileView<'_> {
         }
         let (old_parent, old_name) = self.handles.open_parent(&old)?;
         let (new_parent, new_name) = self.handles.open_parent(&new)?;
-        rustix::fs::renameat(old_parent, old_name, new_parent, new_name).map_err(errno)?;
+        let flags = if replaces { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        match rustix::fs::renameat_with(old_parent, old_name, new_parent, new_name, flags) {
+            Err(Errno::EXIST) if !replaces => return Err(self.handles.refuse("replace", new.path.as_str())),
+            renamed => renamed.map_err(errno)?,
+        }
         if self.handles.created.remove(&old.path) {
             self.handles.created.insert(new.path.clone());
         }

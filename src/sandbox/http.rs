@@ -24,6 +24,11 @@ use crate::net::{self, DialError};
 
 /// Largest head of a response, in bytes.
 const HEAD_MAX: usize = 64 << 10;
+/// Largest set of headers or trailers that a guest may hold, as it lies in memory; with the number of live resources this bounds
+/// what headers cost the host.
+pub(super) const FIELDS_MAX: usize = 64 << 10;
+/// Most bytes that a guest hands over in one write of a body.
+const CHUNK_MAX: usize = 64 << 10;
 /// Longest wait for the first byte and between bytes, where the guest asks for nothing shorter. The wall-clock limit of
 /// the call ends it earlier in most cases.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -90,6 +95,10 @@ impl WasiHttpHooks for HttpHandle {
 
     fn forbidden_header_filter(&mut self) -> ForbiddenHeaderFilter {
         Arc::new(is_forbidden)
+    }
+
+    fn p2_outgoing_body_chunk_size(&mut self) -> usize {
+        CHUNK_MAX
     }
 
     fn send_request(

@@ -9,7 +9,7 @@ use crate::gate::codes::Code;
 /// Most elements of all tables of one call together.
 pub const TABLE_ELEMENTS_MAX: usize = 100_000;
 /// Most live resources (files, streams, requests) of one call.
-pub const RESOURCES_MAX: usize = 10_000;
+pub const RESOURCES_MAX: usize = 1_000;
 /// Most core instances that one component may have.
 pub const INSTANCES_MAX: u32 = 40;
 

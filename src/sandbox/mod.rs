@@ -456,11 +456,13 @@ impl Sandbox {
         } else {
             HttpHandle::mint(&authority, ledger.clone(), self.guard.clone())
         };
+        let mut http_ctx = WasiHttpCtx::new();
+        http_ctx.set_field_size_limit(http::FIELDS_MAX);
         Ok(State {
             table,
             wasi: builder.build(),
             files,
-            http_ctx: WasiHttpCtx::new(),
+            http_ctx,
             http,
             meter: Meter::new(limits.memory.unwrap_or(u64::MAX)),
             ticks: 0,
