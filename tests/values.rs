@@ -79,7 +79,7 @@ fn declare(shape: &Shape, declarations: &mut Vec<String>) -> String {
         Shape::Record(fields) => {
             declarations.push(String::new());
             let fields: Vec<String> =
-                fields.iter().enumerate().map(|(i, field)| format!("f{i}: {}", declare(field, declarations))).collect();
+                fields.iter().enumerate().map(|(i, field)| format!("m{i}: {}", declare(field, declarations))).collect();
             declarations[number] = format!("record t{number} {{ {} }}", fields.join(", "));
             format!("t{number}")
         }
@@ -107,6 +107,12 @@ fn declare(shape: &Shape, declarations: &mut Vec<String>) -> String {
 
 /// A component whose `i.f` takes one value of each type, made without any toolchain.
 fn function(shapes: &[Shape]) -> Function {
+    let mut component = component(shapes);
+    assert_eq!(component.refused, []);
+    component.functions.remove(0)
+}
+
+fn component(shapes: &[Shape]) -> descriptor::Component {
     let mut declarations = Vec::new();
     let params: Vec<String> =
         shapes.iter().enumerate().map(|(i, shape)| format!("p{i}: {}", declare(shape, &mut declarations))).collect();
@@ -116,14 +122,12 @@ fn function(shapes: &[Shape]) -> Function {
         params.join(", ")
     );
     let mut resolve = wit_parser::Resolve::default();
-    let package = resolve.push_str("a.wit", &wit).unwrap_or_else(|error| panic!("{wit}\n{error:#}"));
+    let package = resolve.push_str("a.wit", &wit).unwrap_or_else(|error| panic!("{error:#}"));
     let world = resolve.select_world(&[package], Some("w")).unwrap();
     let mut module = wit_component::dummy_module(&resolve, world, wit_parser::ManglingAndAbi::Standard32);
     wit_component::embed_component_metadata(&mut module, &resolve, world, wit_component::StringEncoding::UTF8).unwrap();
     let bytes = wit_component::ComponentEncoder::default().module(&module).unwrap().encode().unwrap();
-    let mut component = descriptor::read(&bytes).unwrap();
-    assert_eq!(component.refused, []);
-    component.functions.remove(0)
+    descriptor::read(&bytes).unwrap()
 }
 
 /// Random values of a type.
@@ -405,45 +409,80 @@ fn one_value_has_one_canonical_encoding() {
         let json = portcullis::value::strict_json(text.as_bytes()).unwrap();
         table().plan.decode(&json).map(|arguments| arguments.canonical.to_string())
     };
-    let wanted = r#"{"p0":{"f0":"42"}}"#;
+    let wanted = r#"{"p0":{"m0":"42"}}"#;
     for text in
-        [r#"{"p0":{"f0":42}}"#, r#"{"p0":{"f0":42.0}}"#, r#"{"p0":{"f0":"42"}}"#, r#"{"p0":{"f0":4.2e1,"f1":null}}"#]
+        [r#"{"p0":{"m0":42}}"#, r#"{"p0":{"m0":42.0}}"#, r#"{"p0":{"m0":"42"}}"#, r#"{"p0":{"m0":4.2e1,"m1":null}}"#]
     {
         assert_eq!(canonical(text).unwrap(), wanted, "{text}");
     }
     for text in [
-        r#"{"p0":{"f0":"042"}}"#,
-        r#"{"p0":{"f0":"+42"}}"#,
-        r#"{"p0":{"f0":" 42"}}"#,
-        r#"{"p0":{"f0":9007199254740992}}"#,
-        r#"{"p0":{"f0":18446744073709551615}}"#,
-        r#"{"p0":{"f0":"18446744073709551616"}}"#,
-        r#"{"p0":{"f0":-1}}"#,
-        r#"{"p0":{"f0":"-0"}}"#,
-        r#"{"p0":{"f0":1.5}}"#,
-        r#"{"p0":{"f0":true}}"#,
-        r#"{"p0":{"f0":null}}"#,
-        r#"{"p0":{"f0":1,"f1":256}}"#,
-        r#"{"p0":{"f0":1,"f2":1}}"#,
+        r#"{"p0":{"m0":"042"}}"#,
+        r#"{"p0":{"m0":"+42"}}"#,
+        r#"{"p0":{"m0":" 42"}}"#,
+        r#"{"p0":{"m0":9007199254740992}}"#,
+        r#"{"p0":{"m0":18446744073709551615}}"#,
+        r#"{"p0":{"m0":"18446744073709551616"}}"#,
+        r#"{"p0":{"m0":-1}}"#,
+        r#"{"p0":{"m0":"-0"}}"#,
+        r#"{"p0":{"m0":1.5}}"#,
+        r#"{"p0":{"m0":true}}"#,
+        r#"{"p0":{"m0":null}}"#,
+        r#"{"p0":{"m0":1,"m1":256}}"#,
+        r#"{"p0":{"m0":1,"m2":1}}"#,
         r#"{"p0":null}"#,
         r#"{}"#,
-        r#"{"p0":{"f0":1},"p1":1}"#,
+        r#"{"p0":{"m0":1},"p1":1}"#,
     ] {
         assert!(canonical(text).is_err(), "{text}");
     }
-    assert_eq!(canonical(r#"{"p0":{"f0":9007199254740991}}"#).unwrap(), r#"{"p0":{"f0":"9007199254740991"}}"#);
+    assert_eq!(canonical(r#"{"p0":{"m0":9007199254740991}}"#).unwrap(), r#"{"p0":{"m0":"9007199254740991"}}"#);
     assert_eq!(
-        canonical(r#"{"p0":{"f0":"18446744073709551615"}}"#).unwrap(),
-        r#"{"p0":{"f0":"18446744073709551615"}}"#
+        canonical(r#"{"p0":{"m0":"18446744073709551615"}}"#).unwrap(),
+        r#"{"p0":{"m0":"18446744073709551615"}}"#
     );
 }
 
 #[test]
 fn a_mismatch_names_the_place_and_echoes_nothing() {
-    let error = table().plan.decode(&json!({ "p0": { "f0": "hunter2" } })).unwrap_err();
-    assert_eq!(error.path, "p0.f0");
+    let error = table().plan.decode(&json!({ "p0": { "m0": "hunter2" } })).unwrap_err();
+    assert_eq!(error.path, "p0.m0");
     assert!(!error.to_string().contains("hunter2"));
-    let error = table().plan.decode(&json!({ "p0": { "f0": 1, "hunter2": 1 } })).unwrap_err();
+    let error = table().plan.decode(&json!({ "p0": { "m0": 1, "hunter2": 1 } })).unwrap_err();
     assert_eq!(error.path, "p0");
     assert!(!error.to_string().contains("hunter2"));
+}
+
+fn nested(depth: usize, mut shape: Shape, wrap: fn(Box<Shape>) -> Shape) -> Shape {
+    for _ in 0..depth {
+        shape = wrap(Box::new(shape));
+    }
+    shape
+}
+
+#[test]
+fn options_forty_deep_keep_every_level_apart() {
+    let function = function(&[nested(40, Shape::Plain("u8"), Shape::Option)]);
+    let param = &function.plan.params()[0];
+    let mut document = json!(7);
+    for _ in 0..39 {
+        document = json!({ "some": document });
+    }
+    let arguments = json!({ "p0": document });
+    let decoded = function.plan.decode(&arguments).unwrap();
+    assert_eq!(decoded.canonical, arguments);
+    assert!(validator(&function).is_valid(&arguments));
+    let none = function.plan.decode_value(param.ty, &json!({ "some": null })).unwrap();
+    assert_ne!(format!("{none:?}"), format!("{:?}", Val::Option(None)));
+}
+
+#[test]
+fn types_beyond_the_budget_are_refused_with_the_reason() {
+    for (shape, words) in [
+        (nested(70, Shape::Plain("u8"), Shape::List), "nested more than 64 deep"),
+        (Shape::Record(vec![Shape::Plain("string"); 10_000]), "its schema would be larger than 256 KiB"),
+    ] {
+        let component = component(&[shape]);
+        assert!(component.functions.is_empty());
+        assert!(component.refused[0].reason.contains(words), "{}", component.refused[0].reason);
+    }
 }
