@@ -10,9 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
-};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::Errno;
 use wasmtime::component::{HasData, Resource};
 use wasmtime_wasi::filesystem::{Descriptor, Dir, File, FsPerms, OpenMode, WasiFilesystemCtxView};
@@ -34,6 +32,12 @@ use types::ErrorCode;
 /// Local files answer at once, and what could block (a FIFO, a device) is refused before it is opened, so the calling
 /// thread does the reading itself. Handing each read to another thread costs eight times as much.
 const ON_THIS_THREAD: bool = true;
+
+/// Opens something only to look at it or to go on from it, never to block in it.
+#[cfg(target_os = "linux")]
+const LOOK: OFlags = OFlags::PATH;
+#[cfg(not(target_os = "linux"))]
+const LOOK: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK);
 
 /// Longest name that is looked at, in bytes.
 const GUEST_PATH_MAX: usize = crate::authority::path::PATH_MAX;
@@ -187,15 +191,21 @@ impl FileHandles {
     /// Opens a path of a mount with `flags`, beneath the mount whatever the path holds.
     fn open(&self, target: &Target, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
         let mount = &self.mounts[target.mount];
-        let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        if !mount.follows_links {
-            resolve |= ResolveFlags::NO_SYMLINKS;
-        }
         let flags = flags | OFlags::CLOEXEC;
-        match rustix::fs::openat2(&mount.folder, target.relative.as_str(), flags, mode, resolve) {
-            Err(Errno::NOSYS | Errno::PERM) => open_by_steps(mount.folder.as_fd(), &target.relative, flags, mode),
-            opened => opened,
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::fs::ResolveFlags;
+            let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+            if !mount.follows_links {
+                resolve |= ResolveFlags::NO_SYMLINKS;
+            }
+            match rustix::fs::openat2(&mount.folder, target.relative.as_str(), flags, mode, resolve) {
+                // An old kernel, or a filter around this process that does not know the call.
+                Err(Errno::NOSYS | Errno::PERM) => {}
+                opened => return opened,
+            }
         }
+        open_by_steps(mount.folder.as_fd(), &target.relative, flags, mode)
     }
 
     /// The folder that holds the target, and the target's name in it.
@@ -210,14 +220,14 @@ impl FileHandles {
             relative: parent.to_owned(),
             must_be_folder: true,
         };
-        let folder = self.open(&above, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).map_err(errno)?;
+        let folder = self.open(&above, LOOK | OFlags::DIRECTORY, Mode::empty()).map_err(errno)?;
         Ok((folder, name))
     }
 
     /// Looks at what a path names without opening it for anything. Only regular files with one name, and folders, pass;
     /// a link passes where links are followed and this one is not to be.
     fn look(&self, target: &Target, follow: bool) -> FsResult<(OwnedFd, Stat)> {
-        let mut flags = OFlags::PATH;
+        let mut flags = LOOK;
         if !follow {
             flags |= OFlags::NOFOLLOW;
         }
@@ -301,7 +311,7 @@ fn open_by_steps(mount: BorrowedFd<'_>, relative: &str, flags: OFlags, mode: Mod
         if names.peek().is_none() {
             return rustix::fs::openat(here, name, flags | OFlags::NOFOLLOW, mode);
         }
-        let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let step = LOOK | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         at = Some(rustix::fs::openat(here, name, step, Mode::empty())?);
     }
     Err(Errno::NOENT)
