@@ -154,7 +154,7 @@ fn types(schema: &Json, root: &Json) -> Json {
     const NODES_MAX: usize = 20_000;
     let mut left = NODES_MAX;
     unfolded(schema, root, &mut left).unwrap_or_else(|| {
-        let defs = root.get("$defs").map(|defs| stripped(defs));
+        let defs = root.get("$defs").map(stripped);
         serde_json::json!([stripped(schema), defs])
     })
 }
