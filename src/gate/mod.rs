@@ -1,7 +1,7 @@
 //! Who decides? Every source votes on every call, none short-circuits, and the most restrictive verdict wins.
 //!
-//! [`evaluate`] is pure: all that it knows comes in as [`Facts`]. What comes out is data, until
-//! [`Evaluation::into_verdict`] seals an allow into a [`Permit`].
+//! `evaluate` is pure: all that it knows comes in as `Facts`. What comes out is data, until
+//! `Evaluation::into_verdict` seals an allow into a `Permit`.
 
 pub mod codes;
 mod permit;

@@ -2,11 +2,11 @@
 //!
 //! | handle | file |
 //! |---|---|
-//! | files | [`files`] |
-//! | http | [`http`] |
-//! | clock, random | [`time`] |
-//! | standard streams | [`stdio`] |
-//! | memory, tables | [`limits`] |
+//! | files | `files` |
+//! | http | `http` |
+//! | clock, random | `time` |
+//! | standard streams | `stdio` |
+//! | memory, tables | `limits` |
 //!
 //! This module imports no policy: what a call may touch has been decided when it gets here.
 
