@@ -129,7 +129,7 @@ fn decide(run: &Run, known: &Known<'_>, answer: Option<&Answer>) -> Evaluation {
             Ok(arguments) => Ok(&arguments.canonical),
             Err(what) => Err(what.clone()),
         }),
-        configured: known.tool.map(|tool| &tool.ceiling),
+        configured: known.tool.map(|tool| &*tool.ceiling),
         policy: known.tool.map(|tool| &tool.policy),
         unenforceable: None,
         answer,

@@ -48,6 +48,7 @@ mod private;
 pub mod publication;
 pub mod registry;
 pub mod sandbox;
+pub mod text;
 pub mod value;
 
 #[doc(hidden)]

@@ -61,6 +61,17 @@ pub fn key(path: &Path) -> io::Result<[u8; 32]> {
     }
 }
 
+/// Opens a regular file for reading, and nothing that could block.
+///
+/// # Errors
+///
+/// It cannot be opened, or is something else.
+pub fn open_regular(path: &Path) -> io::Result<fs::File> {
+    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
+}
+
 /// Holds the lock file at `path`, made if it is not there, until the value is dropped.
 ///
 /// # Errors

@@ -60,17 +60,7 @@ impl FileGrant {
     }
 
     fn excludes(&self, path: &GuestPath) -> bool {
-        if self.except.is_empty() {
-            return false;
-        }
-        let mut at = Some(path.clone());
-        while let Some(path) = at {
-            if self.except.iter().any(|glob| glob.matches(&path)) {
-                return true;
-            }
-            at = path.parent();
-        }
-        false
+        self.except.iter().any(|glob| glob.matches_at_or_above(path))
     }
 
     fn may_hold(&self, folder: &GuestPath) -> bool {
@@ -190,6 +180,11 @@ impl Layers<FileLayer> {
                 (agreed && self.may_hold(&grant.guest)).then_some(mount)
             })
             .collect()
+    }
+
+    /// Every host folder that a layer names.
+    pub fn hosts(&self) -> Vec<PathBuf> {
+        self.iter().flat_map(|layer| &layer.grants).filter_map(|grant| grant.host.clone()).collect()
     }
 
     /// Whether anything may be written.

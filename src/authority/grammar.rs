@@ -31,6 +31,10 @@ pub(super) use deserialize_by_parse;
 
 deserialize_by_parse!(GuestPath, Glob, UrlPattern);
 
+/// Most entries of one kind, and most path patterns, that a package may declare: they are held against every path and
+/// request of its calls.
+pub const ENTRIES_MAX: usize = 64;
+
 /// `files = [{ … }]` of a package, or of what a package declares.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -173,6 +177,13 @@ impl Needs {
     ///
     /// A `host`, or one guest path twice.
     pub fn ceiling(&self) -> Result<Authority, String> {
+        let patterns: usize = self.files.iter().map(|entry| entry.only.len() + entry.except.len()).sum();
+        let entries = self.files.len().max(self.http.len()).max(self.environment.len());
+        if entries > ENTRIES_MAX || patterns > ENTRIES_MAX {
+            return Err(format!(
+                "a package declares at most {ENTRIES_MAX} entries of a kind and {ENTRIES_MAX} path patterns"
+            ));
+        }
         if self.files.iter().any(|entry| entry.host.is_some()) {
             return Err("what a package needs names guest paths only, never a `host`".to_owned());
         }

@@ -31,6 +31,11 @@ use files::Files;
 use http::Http;
 use limits::Limits;
 
+use crate::text::escape_text;
+
+/// Most characters of one line of [`Authority::lines`].
+const LINE_MAX: usize = 1_000;
+
 /// The set of things that a sandbox may touch, as data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authority {
@@ -112,7 +117,8 @@ impl Authority {
             lines.push("nothing: every call is denied".to_owned());
         }
         let mut axis = |name: &str, entries: Vec<String>| {
-            lines.extend(entries.into_iter().map(|entry| format!("{name}: {entry}")));
+            // Paths and URLs come from arguments, packages and files that were found.
+            lines.extend(entries.into_iter().map(|entry| format!("{name}: {}", escape_text(&entry, LINE_MAX))));
         };
         axis("files", self.files.lines());
         axis("http", self.http.lines());

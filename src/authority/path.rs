@@ -5,6 +5,12 @@ use std::str::FromStr;
 
 /// Longest guest path, in bytes.
 pub const PATH_MAX: usize = 4096;
+/// Deepest guest path, in segments. Every path is held against every pattern while a guest waits, so both are bounded.
+pub const DEPTH_MAX: usize = 256;
+/// Most segments of a pattern.
+pub const PATTERN_SEGMENTS_MAX: usize = 64;
+/// Most stars within one segment of a pattern.
+pub const PATTERN_STARS_MAX: usize = 8;
 
 /// An absolute guest path in normal form: no empty, `.` or `..` segment, no NUL, no trailing slash. `/` is the root.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,8 +26,11 @@ pub enum PathError {
     #[error("a guest path holds no empty, `.` or `..` segment, no NUL and no trailing slash")]
     NotNormal,
     /// Longer than [`PATH_MAX`].
-    #[error("a guest path has at most {PATH_MAX} bytes")]
+    #[error("a guest path has at most {PATH_MAX} bytes and {DEPTH_MAX} segments")]
     TooLong,
+    /// More than [`PATTERN_SEGMENTS_MAX`] segments, or more than [`PATTERN_STARS_MAX`] stars in one of them.
+    #[error("a path pattern has at most {PATTERN_SEGMENTS_MAX} segments, and {PATTERN_STARS_MAX} stars in each")]
+    TooComplex,
     /// `**` beside other characters.
     #[error("`**` stands alone between two slashes")]
     DeepStar,
@@ -56,7 +65,8 @@ impl GuestPath {
             text.push('/');
         }
         text.push_str(name);
-        (text.len() <= PATH_MAX).then_some(Self(text))
+        let fits = text.len() <= PATH_MAX && text.bytes().filter(|byte| *byte == b'/').count() <= DEPTH_MAX;
+        fits.then_some(Self(text))
     }
 
     /// The folder that holds this path; none for the root.
@@ -89,7 +99,7 @@ impl FromStr for GuestPath {
         let Some(rest) = text.strip_prefix('/') else {
             return Err(PathError::Relative);
         };
-        if text.len() > PATH_MAX {
+        if text.len() > PATH_MAX || rest.split('/').count() > DEPTH_MAX {
             return Err(PathError::TooLong);
         }
         if !rest.is_empty() && !rest.split('/').all(is_segment) {
@@ -186,32 +196,45 @@ impl Glob {
             if pieces.iter().any(|piece| piece.contains('\0')) {
                 return Err(PathError::NotNormal);
             }
+            if pieces.len() > PATTERN_STARS_MAX + 1 {
+                return Err(PathError::TooComplex);
+            }
             segments.push(Segment::Pieces(pieces));
+        }
+        if segments.len() > PATTERN_SEGMENTS_MAX {
+            return Err(PathError::TooComplex);
         }
         Ok(given.then_some(Self { segments }))
     }
 
     /// Whether the pattern matches the whole of `path`.
     pub fn matches(&self, path: &GuestPath) -> bool {
-        let path: Vec<&str> = path.segments().collect();
-        self.run(&path)[self.segments.len()]
+        self.run(path, |_| {})[self.segments.len()]
+    }
+
+    /// Whether the pattern matches `path` or a folder above it, in one pass.
+    pub fn matches_at_or_above(&self, path: &GuestPath) -> bool {
+        let mut matched = false;
+        self.run(path, |alive| matched |= alive[self.segments.len()]);
+        matched
     }
 
     /// Whether the pattern can match `folder` or something beneath it.
     pub fn may_match_within(&self, folder: &GuestPath) -> bool {
-        let path: Vec<&str> = folder.segments().collect();
-        let reached = self.run(&path);
+        let reached = self.run(folder, |_| {});
         // Any state that is alive after the folder's segments can go on to match below, the final one included.
         reached.iter().any(|alive| *alive)
     }
 
     /// States alive after the path: state `i` means that the first `i` segments of the pattern are used up. Time is
     /// the product of the two lengths, whatever the pattern.
-    fn run(&self, path: &[&str]) -> Vec<bool> {
+    /// `seen` is shown the states at the root and after each segment.
+    fn run(&self, path: &GuestPath, mut seen: impl FnMut(&[bool])) -> Vec<bool> {
         let mut alive = vec![false; self.segments.len() + 1];
         alive[0] = true;
         self.skip_deep(&mut alive);
-        for name in path {
+        seen(&alive);
+        for name in path.segments() {
             let mut next = vec![false; alive.len()];
             for (index, segment) in self.segments.iter().enumerate() {
                 if !alive[index] {
@@ -225,6 +248,7 @@ impl Glob {
             }
             self.skip_deep(&mut next);
             alive = next;
+            seen(&alive);
         }
         alive
     }
@@ -394,10 +418,22 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_take_linear_time() {
-        let pattern = glob(&format!("/{}b", "a*".repeat(1000)));
-        assert!(!pattern.matches(&path(&format!("/{}", "a".repeat(4000)))));
-        let deep = glob(&"/**/a".repeat(300));
-        assert!(!deep.matches(&path(&"/a".repeat(299))));
+    fn paths_and_patterns_are_bounded() {
+        assert_eq!(format!("/{}b", "a*".repeat(9)).parse::<Glob>(), Err(PathError::TooComplex));
+        assert_eq!("/*".repeat(65).parse::<Glob>(), Err(PathError::TooComplex));
+        assert_eq!("/a".repeat(257).parse::<GuestPath>(), Err(PathError::TooLong));
+        let deep = glob(&"/**/a".repeat(32));
+        assert!(deep.matches(&path(&"/a".repeat(256))));
+        assert!(!deep.matches(&path(&"/a".repeat(31))));
+        assert!(path("/a".repeat(256).as_str()).child("a").is_none());
+    }
+
+    #[test]
+    fn one_pass_sees_what_stands_above() {
+        let pattern = glob("**/.git");
+        assert!(pattern.matches_at_or_above(&path("/a/.git/config")));
+        assert!(pattern.matches_at_or_above(&path("/.git")));
+        assert!(!pattern.matches_at_or_above(&path("/a/.gitignore")));
+        assert!(glob("/a").matches_at_or_above(&path("/a/b/c")));
     }
 }

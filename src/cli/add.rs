@@ -9,11 +9,9 @@ use super::output::{CliError, Reply, note};
 use super::portrait;
 use super::progress::Spinner;
 use crate::ids::PackageName;
-use crate::private;
 use crate::publication::source::ConfigFile;
 use crate::publication::unusable;
-use crate::registry::lock::Lock;
-use crate::registry::{Package, edit};
+use crate::registry::{self, Package};
 use crate::sandbox::Sandbox;
 
 #[derive(clap::Args)]
@@ -26,9 +24,7 @@ pub struct Args {
 }
 
 pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
-    let (file, _) = context.trusted_config()?;
-    let config = file.parse()?;
-    let mut lock = file.lock()?;
+    let mut edit = context.edit()?;
     if args.source.to_string_lossy().contains("://") {
         return Err(CliError::input("packages are added from .wasm files in this version"));
     }
@@ -37,7 +33,7 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
         Some(name) => name.clone(),
         None => default_name(&package)?,
     };
-    if config.tools.contains_key(&name) {
+    if edit.config.tools.contains_key(&name) {
         return Err(CliError::input(format!("a package named `{name}` is there already"))
             .hint(format!("`portcullis update {name}` pins it anew; `--as` gives another name")));
     }
@@ -49,17 +45,17 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     }
     compile(context, &package).await?;
 
-    let source = source_text(&file, &package.path);
-    let text = edit::add(&file.text, &name, &source).map_err(CliError::input)?;
-    lock.0.insert(name.clone(), package.digest);
-    store(context, &file, &text, &lock)?;
-    portrait::keep(context, &file, &package)?;
+    let source = source_text(&edit.file, &package.path);
+    let text = registry::edit::add(&edit.file.text, &name, &source).map_err(CliError::input)?;
+    edit.lock.0.insert(name.clone(), package.digest);
+    edit.store(&text)?;
+    portrait::keep(context, &edit.file, &package)?;
 
     let first = package.component.functions.first().map(|function| function.name.as_str()).unwrap_or_default();
     let mut human =
-        format!("Added [tools.{name}] to {}, pinned to sha256 {}.\n", file.path.display(), package.digest.short());
+        format!("Added [tools.{name}] to {}, pinned to sha256 {}.\n", edit.file.path.display(), package.digest.short());
     let wanted = package.component.needs.as_ref().and_then(|record| record.get("needs"));
-    let grants = wanted.map(edit::grants).unwrap_or_default();
+    let grants = wanted.map(registry::edit::grants).unwrap_or_default();
     if !grants.is_empty() {
         human.push_str(
             "It is granted nothing yet. To grant what it says it needs, write under it, as narrow as you can:\n",
@@ -87,19 +83,6 @@ pub async fn compile(context: &Context, package: &Package) -> Result<(), CliErro
     compiled
         .map(|_| ())
         .map_err(|error| CliError::input(format!("`{}` cannot be a package: {error}", package.path.display())))
-}
-
-/// Writes lock and configuration, and keeps the trust that the configuration had.
-pub fn store(context: &Context, file: &ConfigFile, text: &str, lock: &Lock) -> Result<(), CliError> {
-    let lock_text = lock.render();
-    let failed = |path: &Path, error: std::io::Error| {
-        CliError::input(format!("`{}` cannot be written: {error}", path.display()))
-    };
-    private::replace_shared(&file.lock_path(), lock_text.as_bytes()).map_err(|e| failed(&file.lock_path(), e))?;
-    if text != file.text {
-        private::replace_shared(&file.path, text.as_bytes()).map_err(|e| failed(&file.path, e))?;
-    }
-    context.keep_trust(&ConfigFile { path: file.path.clone(), text: text.to_owned(), lock_text })
 }
 
 /// Relative to the configuration where the file lies beside or beneath it, so that the folder can move.

@@ -92,7 +92,8 @@ fn reply(context: &Context, args: &Args, outcome: Outcome) -> Reply {
                 Some(text) => text.to_owned(),
                 None => serde_json::to_string_pretty(value).unwrap_or_default(),
             });
-            Reply::new(json!({ "value": output.value, "report": output.report }), human.unwrap_or_default())
+            let json = json!({ "value": output.value, "report": output.report });
+            Reply { exact: true, ..Reply::new(json, human.unwrap_or_default()) }
         }
         Outcome::Failed(failure) => {
             if args.verbose && !context.json {
@@ -131,7 +132,7 @@ fn details(report: &Report) {
     }
     for (name, captured) in [("standard output", &report.stdout), ("standard error", &report.stderr)] {
         if !captured.is_empty() {
-            let clean = crate::descriptor::docs::clean_text(captured, 20_000);
+            let clean = crate::text::clean_text(captured, 20_000);
             text.push_str(&format!("{}\n{clean}\n", bold(&format!("The guest's {name}"))));
         }
     }

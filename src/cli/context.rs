@@ -1,12 +1,15 @@
 //! Which configuration a command works on, and whether it may.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::output::CliError;
 use crate::host::Host;
 use crate::places::Places;
+use crate::private;
+use crate::publication::config::Config;
 use crate::publication::source::ConfigFile;
 use crate::publication::trust::TrustStore;
+use crate::registry::lock::Lock;
 
 /// The global options.
 pub struct Context {
@@ -52,23 +55,67 @@ impl Context {
     }
 
     /// The configuration, if the user named or trusted it.
-    pub fn trusted_config(&self) -> Result<(ConfigFile, Found), CliError> {
+    pub fn trusted_config(&self) -> Result<(ConfigFile, Config), CliError> {
         let (file, found) = self.read_config()?;
-        if found == Found::Nearby && !self.trust_store()?.is_trusted(&file.path, &file.digest())? {
+        let config = file.parse()?;
+        if found == Found::Nearby && !self.is_trusted(&file, &config)? {
             let message = format!("`{}` is not trusted, or was changed since it was", file.path.display());
             return Err(CliError::input(message).hint("`portcullis trust` shows what it grants and accepts it"));
         }
-        Ok((file, found))
+        Ok((file, config))
     }
 
-    /// After an edit of this program's own: what was trusted before is trusted as it is now.
-    pub fn keep_trust(&self, file: &ConfigFile) -> Result<(), CliError> {
-        Ok(self.trust_store()?.trust(&file.path, &file.digest())?)
+    fn is_trusted(&self, file: &ConfigFile, config: &Config) -> Result<bool, CliError> {
+        Ok(self.trust_store()?.is_trusted(&file.path, &file.digest(config))?)
+    }
+
+    /// The configuration to edit, with nobody else editing it meanwhile.
+    pub fn edit(&self) -> Result<Edit<'_>, CliError> {
+        // The lock belongs to the file that is found first; what is in it is read under the lock.
+        let (file, _) = self.read_config()?;
+        let guard = private::lock(&self.places()?.of_config(&file.path)?.join("edit.lock"))?;
+        let (file, config) = self.trusted_config()?;
+        let lock = file.lock()?;
+        let was_trusted = self.is_trusted(&file, &config)?;
+        Ok(Edit { context: self, file, config, lock, was_trusted, _guard: guard })
+    }
+
+    /// Trusts what the user has just seen or written.
+    pub fn trust(&self, file: &ConfigFile, config: &Config) -> Result<(), CliError> {
+        Ok(self.trust_store()?.trust(&file.path, &file.digest(config))?)
     }
 
     /// The host of the trusted configuration.
     pub fn host(&self) -> Result<Host, CliError> {
         let (file, _) = self.trusted_config()?;
         Ok(Host::publish(&file, &self.places()?)?)
+    }
+}
+
+/// An edit under way.
+pub struct Edit<'c> {
+    context: &'c Context,
+    pub file: ConfigFile,
+    pub config: Config,
+    pub lock: Lock,
+    was_trusted: bool,
+    _guard: std::fs::File,
+}
+
+impl Edit<'_> {
+    /// Writes lock and configuration. What was trusted before is trusted as it is now; what was only named stays so.
+    pub fn store(&self, text: &str) -> Result<(), CliError> {
+        let lock_text = self.lock.render();
+        let write = |path: &Path, bytes: &str| {
+            private::replace_shared(path, bytes.as_bytes())
+                .map_err(|error| CliError::input(format!("`{}` cannot be written: {error}", path.display())))
+        };
+        let file = ConfigFile { path: self.file.path.clone(), text: text.to_owned(), lock_text };
+        let config = file.parse()?;
+        write(&file.lock_path(), &file.lock_text)?;
+        if text != self.file.text {
+            write(&file.path, text)?;
+        }
+        if self.was_trusted { self.context.trust(&file, &config) } else { Ok(()) }
     }
 }

@@ -34,7 +34,7 @@ pub fn human(tool: &str, explanation: &Explanation) -> String {
     let evaluation = &explanation.evaluation;
     let mut text = format!("{}\n", bold(tool));
     if let Some(arguments) = &explanation.arguments {
-        let shown = crate::descriptor::docs::escape_text(&arguments.to_string(), 500);
+        let shown = crate::text::escape_text(&arguments.to_string(), 500);
         text.push_str(&format!("{} {shown}\n", dim("canonical arguments")));
     }
     text.push('\n');

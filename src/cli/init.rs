@@ -46,7 +46,7 @@ pub fn run(context: &Context, _: &Args) -> Result<Reply, CliError> {
     private::replace_shared(&path, TEMPLATE.as_bytes())
         .map_err(|error| CliError::input(format!("`{}` cannot be written: {error}", path.display())))?;
     let file = ConfigFile::read(&path)?;
-    context.keep_trust(&file)?;
+    context.trust(&file, &file.parse()?)?;
     let human = format!(
         "Wrote {} and trusted it. It grants nothing yet.\n\nNext: `portcullis add FILE.wasm`, or `portcullis new NAME` to write a tool.",
         file.path.display()

@@ -9,8 +9,8 @@ use super::output::{CliError, Reply};
 use crate::publication::{PackageState, Snapshot};
 
 pub fn run(context: &Context) -> Result<Reply, CliError> {
-    let (file, _) = context.trusted_config()?;
-    let snapshot = Snapshot::publish(&file.path, &file.parse()?, &file.lock()?, |_| None)?;
+    let (file, config) = context.trusted_config()?;
+    let snapshot = Snapshot::publish(&file.path, &config, &file.lock()?, |_| None)?;
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["PACKAGE", "VERSION", "TOOLS", "SHA-256", "STATE"]);

@@ -1,6 +1,6 @@
 //! Results to standard output, everything else to standard error.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use serde_json::{Value as Json, json};
@@ -9,6 +9,7 @@ use crate::gate::codes::Code;
 use crate::host::HostError;
 use crate::publication::config::ConfigError;
 use crate::registry::PackageError;
+use crate::text::for_terminal;
 
 /// What a command has to say.
 pub struct Reply {
@@ -16,6 +17,8 @@ pub struct Reply {
     pub json: Json,
     /// For people; nothing is printed where it is empty.
     pub human: String,
+    /// Whether `human` is a value, to be printed as it is where no terminal shows it.
+    pub exact: bool,
     /// What stands in the way of plain success.
     pub problem: Option<Problem>,
 }
@@ -30,7 +33,7 @@ pub struct Problem {
 
 impl Reply {
     pub fn new(json: Json, human: impl Into<String>) -> Self {
-        Self { json, human: human.into(), problem: None }
+        Self { json, human: human.into(), exact: false, problem: None }
     }
 
     /// A command that has said all it has to say.
@@ -109,9 +112,10 @@ pub fn succeed(as_json: bool, reply: Reply) -> ExitCode {
             }
             error
         });
-        print(&json!({ "ok": error.is_none(), "code": code, "result": reply.json, "error": error }).to_string());
+        print_exact(&json!({ "ok": error.is_none(), "code": code, "result": reply.json, "error": error }).to_string());
     } else {
         if !reply.human.is_empty() {
+            let print = if reply.exact { print_exact } else { print };
             print(reply.human.trim_end_matches('\n'));
         }
         if let Some(problem) = &reply.problem {
@@ -124,7 +128,7 @@ pub fn succeed(as_json: bool, reply: Reply) -> ExitCode {
 /// Prints an error.
 pub fn fail(as_json: bool, error: &CliError) -> ExitCode {
     if as_json {
-        print(
+        print_exact(
             &json!({ "ok": false, "code": null, "result": null,
                      "error": { "message": error.message, "place": error.place, "hint": error.hint } })
             .to_string(),
@@ -153,12 +157,21 @@ fn indent_after_first(text: &str) -> String {
 
 /// A line of results. A closed pipe is a reader that has read enough.
 pub fn print(text: &str) {
-    let _ = writeln!(anstream::stdout(), "{text}");
+    let _ = writeln!(anstream::stdout(), "{}", for_terminal(text));
+}
+
+/// A result exactly as it is, for whoever reads it by a pipe; on a terminal, made safe to show.
+pub fn print_exact(text: &str) {
+    if std::io::stdout().is_terminal() {
+        print(text);
+    } else {
+        let _ = writeln!(std::io::stdout(), "{text}");
+    }
 }
 
 /// A line of everything else.
 pub fn note(text: &str) {
-    let _ = writeln!(anstream::stderr(), "{text}");
+    let _ = writeln!(anstream::stderr(), "{}", for_terminal(text));
 }
 
 pub fn bold(text: &str) -> String {
@@ -194,5 +207,6 @@ pub fn bullets(lines: &[String], nothing: &str) -> String {
     if lines.is_empty() {
         return format!("  {nothing}\n");
     }
-    lines.iter().map(|line| format!("  - {line}\n")).collect()
+    // One line stays one line, whoever wrote it.
+    lines.iter().map(|line| format!("  - {}\n", line.replace('\n', "\\n"))).collect()
 }

@@ -8,8 +8,8 @@ use serde_json::{Value as Json, json};
 use super::context::Context;
 use super::output::{CliError, bold, bullets, dim, green, red, yellow};
 use crate::authority::limits::{Limits, format_bytes};
+use crate::descriptor::Function;
 use crate::descriptor::compare::{Change, Portrait};
-use crate::descriptor::{Function, docs};
 use crate::ids::PackageDigest;
 use crate::private;
 use crate::publication::source::ConfigFile;
@@ -66,7 +66,7 @@ pub fn human(package: &Package) -> String {
     text.push_str(&format!("{} {} ({})\n", dim("file    "), path, size(package.size)));
     text.push_str(&format!("{} {}\n", dim("sha256  "), package.digest));
     if let Some(description) = &package.component.description {
-        text.push_str(&format!("{} {}\n", dim("says    "), docs::clean_line(description, 160)));
+        text.push_str(&format!("{} {}\n", dim("says    "), crate::text::clean_line(description, 160)));
     }
     if !info.authors.is_empty() {
         text.push_str(&format!("{} {}\n", dim("authors "), info.authors.join(", ")));
@@ -134,7 +134,7 @@ fn signature(function: &Function) -> String {
     let output = function.output_schema().map(|schema| format!(" → {}", type_word(schema))).unwrap_or_default();
     let mut text = format!("  {}({}){output}\n", green(&function.name), arguments.join(", "));
     if let Some(description) = &function.description {
-        text.push_str(&format!("      {}\n", docs::clean_line(description, 160)));
+        text.push_str(&format!("      {}\n", crate::text::clean_line(description, 160)));
     }
     text
 }
@@ -171,7 +171,7 @@ pub fn changes(changes: &[Change]) -> String {
     let mut text = String::new();
     for change in changes {
         let mark = if change.breaking { red("breaking  ") } else { green("compatible") };
-        text.push_str(&format!("  {mark} {}: {}\n", change.place, docs::clean_line(&change.what, 300)));
+        text.push_str(&format!("  {mark} {}: {}\n", change.place, crate::text::clean_line(&change.what, 300)));
     }
     text
 }

@@ -8,7 +8,7 @@ use dialoguer::Confirm;
 use super::output::{bold, bullets, dim, note};
 use super::progress::Running;
 use crate::approval::{Question, Reply, Route};
-use crate::descriptor::docs::{clean_line, escape_text};
+use crate::text::{clean_line, escape_text};
 
 /// Most characters of arguments that are shown.
 const ARGUMENTS_MAX: usize = 2_000;

@@ -4,10 +4,10 @@ use serde_json::json;
 
 use super::context::Context;
 use super::output::{CliError, Reply};
-use super::{add, update};
+use super::update;
 use crate::ids::PackageName;
 use crate::publication::config::Config;
-use crate::registry::edit;
+use crate::registry;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -16,21 +16,20 @@ pub struct Args {
 }
 
 pub fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
-    let (file, _) = context.trusted_config()?;
-    let config = file.parse()?;
+    let mut edit = context.edit()?;
+    let config = &edit.config;
     if !config.tools.contains_key(&args.name) {
-        return Err(update::unknown(&args.name, &config));
+        return Err(update::unknown(&args.name, config));
     }
-    let text = edit::remove(&file.text, &args.name).map_err(CliError::input)?;
+    let text = registry::edit::remove(&edit.file.text, &args.name).map_err(CliError::input)?;
     // Rules for the package alone would then match nothing, which does not load: better said before than after.
-    Config::parse(&file.path, &text).map_err(|error| {
+    Config::parse(&edit.file.path, &text).map_err(|error| {
         let mut refused = CliError::from(error);
         refused.hint = Some("remove the rules for this package first".to_owned());
         refused
     })?;
-    let mut lock = file.lock()?;
-    lock.0.remove(&args.name);
-    add::store(context, &file, &text, &lock)?;
+    edit.lock.0.remove(&args.name);
+    edit.store(&text)?;
     let human = format!("Removed [tools.{}]. Its file was left where it is.", args.name);
     Ok(Reply::new(json!({ "name": args.name }), human))
 }

@@ -19,8 +19,7 @@ pub struct Args {
 }
 
 pub fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
-    let (file, _) = context.trusted_config()?;
-    let config = file.parse()?;
+    let (file, config) = context.trusted_config()?;
     let lock = file.lock()?;
     let tool = config.tools.get(&args.name).ok_or_else(|| update::unknown(&args.name, &config))?;
     let package = add::read(&tool.source)?;

@@ -7,6 +7,7 @@ use super::output::{CliError, Reply, bold, bullets, note};
 use super::prompt;
 use crate::authority::template::Only;
 use crate::publication::config::Config;
+use crate::text::escape_text;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -21,8 +22,8 @@ pub fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     let config = file.parse()?;
     file.lock()?;
     let store = context.trust_store()?;
-    let result = json!({ "config": file.path, "digest": file.digest() });
-    if store.is_trusted(&file.path, &file.digest())? {
+    let result = json!({ "config": file.path, "digest": file.digest(&config) });
+    if store.is_trusted(&file.path, &file.digest(&config))? {
         return Ok(Reply::new(result, format!("{} is trusted already.", file.path.display())));
     }
     note(&format!("{}\n{}", bold(&file.path.display().to_string()), describe(&config)));
@@ -34,7 +35,7 @@ pub fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
             error.hint("without a terminal, say so with `--yes`")
         });
     }
-    store.trust(&file.path, &file.digest())?;
+    context.trust(&file, &config)?;
     Ok(Reply::new(result, format!("Trusted {}.", file.path.display())))
 }
 
@@ -45,7 +46,10 @@ fn describe(config: &Config) -> String {
         text.push_str("It installs no package.\n");
     }
     for (name, tool) in &config.tools {
-        text.push_str(&format!("\n[tools.{name}] from {} may ever touch\n", tool.source.display()));
+        text.push_str(&format!(
+            "\n[tools.{name}] from {} may ever touch\n",
+            escape_text(&tool.source.display().to_string(), 300)
+        ));
         text.push_str(&bullets(&tool.authority.lines(), "nothing"));
     }
     let policy = &config.policy;
@@ -63,7 +67,7 @@ fn describe(config: &Config) -> String {
         };
         let only = match rule.only.as_ref().map(Only::lines) {
             Some(lines) if lines.is_empty() => ", under which nothing may be touched".to_owned(),
-            Some(lines) => format!(", under which only this may be touched: {}", lines.join("; ")),
+            Some(lines) => format!(", under which only this may be touched: {}", escape_text(&lines.join("; "), 1_000)),
             None => String::new(),
         };
         text.push_str(&format!("  - line {}: {} {}{arguments}{only}\n", rule.line, rule.verdict, rule.tool));

@@ -17,29 +17,27 @@ pub struct Args {
 }
 
 pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
-    let (file, _) = context.trusted_config()?;
-    let config = file.parse()?;
-    let mut lock = file.lock()?;
-    let tool = config.tools.get(&args.name).ok_or_else(|| unknown(&args.name, &config))?;
+    let mut edit = context.edit()?;
+    let tool = edit.config.tools.get(&args.name).ok_or_else(|| unknown(&args.name, &edit.config))?;
     let package = add::read(&tool.source)?;
     if let Some(why) = unusable(&package, tool.expose.as_ref()) {
         return Err(CliError::input(format!("`{}` cannot be used: {why}", tool.source.display())));
     }
-    let before = lock.0.get(&args.name).copied();
+    let before = edit.lock.0.get(&args.name).copied();
     if before == Some(package.digest) {
-        portrait::keep(context, &file, &package)?;
+        portrait::keep(context, &edit.file, &package)?;
         let human = format!("{} is pinned to what is there already.", args.name);
         return Ok(Reply::new(json!({ "name": args.name, "sha256": package.digest, "changes": [] }), human));
     }
     let old = match &before {
-        Some(digest) => portrait::kept(context, &file, digest)?,
+        Some(digest) => portrait::kept(context, &edit.file, digest)?,
         None => None,
     };
     let changes = old.map(|old| old.changes(&Portrait::of(&package.component)));
     add::compile(context, &package).await?;
-    lock.0.insert(args.name.clone(), package.digest);
-    add::store(context, &file, &file.text, &lock)?;
-    portrait::keep(context, &file, &package)?;
+    edit.lock.0.insert(args.name.clone(), package.digest);
+    edit.store(&edit.file.text)?;
+    portrait::keep(context, &edit.file, &package)?;
     let mut human = match &changes {
         Some(changes) => portrait::changes(changes),
         None => portrait::human(&package),

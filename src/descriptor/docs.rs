@@ -10,6 +10,8 @@ use std::ops::Range;
 use serde_json::Value as Json;
 use wasmparser::{Parser, Payload};
 
+use crate::text::clean_text;
+
 /// The section that WIT tooling writes.
 pub const PACKAGE_DOCS: &str = "package-docs";
 /// The section that the guest SDK writes.
@@ -241,6 +243,26 @@ fn one_sdk_docs(found: &[&[u8]]) -> (Option<Docs>, Option<String>) {
     }
 }
 
+/// Most component and instance types that one section may open within each other.
+pub const NESTING_MAX: usize = 1_000;
+
+/// Whether the types of a component nest so deeply that reading them could outgrow a stack.
+///
+/// Readers of the binary format recurse into a type that is declared inside of another. Each level spends the two bytes that
+/// declare it, so their number bounds the depth; whatever else these bytes may be only makes the count larger.
+pub fn nests_too_deeply(bytes: &[u8]) -> bool {
+    let mut too_deep = false;
+    visit(bytes, |_, payload, span| {
+        if let Payload::ComponentTypeSection(_) | Payload::CoreTypeSection(_) = payload {
+            let section = bytes.get(span).unwrap_or_default();
+            // A type declaration (1) of a component (0x41), instance (0x42) or core module (0x50) type.
+            let opened = section.windows(2).filter(|pair| matches!(pair, [1 | 0, 0x41 | 0x42 | 0x50])).count();
+            too_deep |= opened > NESTING_MAX;
+        }
+    });
+    too_deep
+}
+
 /// A custom section, wherever in the component it stands.
 struct Custom<'a> {
     name: &'a str,
@@ -253,8 +275,20 @@ struct Custom<'a> {
     span: Range<usize>,
 }
 
-/// Calls `visit` for each custom section at any depth; stops at the first byte that does not parse.
-fn visit_custom<'a>(bytes: &'a [u8], mut visit: impl FnMut(Custom<'a>)) {
+/// Calls `seen` for each custom section at any depth; stops at the first byte that does not parse.
+fn visit_custom<'a>(bytes: &'a [u8], mut seen: impl FnMut(Custom<'a>)) {
+    visit(bytes, |depth, payload, span| {
+        if let Payload::CustomSection(section) = payload {
+            // The name stands directly before the data.
+            let name_at = section.data_offset().saturating_sub(section.name().len());
+            seen(Custom { name: section.name(), data: section.data(), depth, name_at, span });
+        }
+    });
+}
+
+/// Calls `seen` with depth and place of each part of the binary; stops at the first byte that does not parse. The
+/// bodies of functions are passed over.
+fn visit<'a>(bytes: &'a [u8], mut seen: impl FnMut(u32, &Payload<'a>, Range<usize>)) {
     let mut stack: Vec<Parser> = Vec::new();
     let mut parser = Parser::new(0);
     let mut rest = bytes;
@@ -263,6 +297,8 @@ fn visit_custom<'a>(bytes: &'a [u8], mut visit: impl FnMut(Custom<'a>)) {
             return;
         };
         let here = bytes.len() - rest.len();
+        let depth = u32::try_from(stack.len()).unwrap_or(u32::MAX);
+        seen(depth, &payload, here..here + consumed);
         match payload {
             Payload::CodeSectionStart { size, .. } => {
                 parser.skip_section();
@@ -274,14 +310,6 @@ fn visit_custom<'a>(bytes: &'a [u8], mut visit: impl FnMut(Custom<'a>)) {
             }
             Payload::ModuleSection { parser: inner, .. } | Payload::ComponentSection { parser: inner, .. } => {
                 stack.push(std::mem::replace(&mut parser, inner));
-            }
-            Payload::CustomSection(section) => {
-                let data = section.data();
-                // The name stands directly before the data.
-                let name_at = section.data_offset().saturating_sub(section.name().len());
-                let depth = u32::try_from(stack.len()).unwrap_or(u32::MAX);
-                debug_assert!(name_at >= here);
-                visit(Custom { name: section.name(), data, depth, name_at, span: here..here + consumed });
             }
             Payload::End(_) => match stack.pop() {
                 Some(outer) => parser = outer,
@@ -337,61 +365,6 @@ pub fn without_root_sections<'b>(bytes: &'b [u8], names: &[&str]) -> Cow<'b, [u8
     Cow::Owned(kept)
 }
 
-/// Untrusted text made safe to show: control and bidirectional characters gone, line breaks kept, length capped.
-pub fn clean_text(text: &str, max_chars: usize) -> String {
-    let mut clean = String::new();
-    let mut count = 0;
-    for character in text.trim().chars() {
-        let keep = match character {
-            '\n' | '\t' => true,
-            c if c.is_control() => false,
-            c => !is_invisible_format(c),
-        };
-        if !keep {
-            continue;
-        }
-        if count == max_chars {
-            clean.push('…');
-            break;
-        }
-        clean.push(character);
-        count += 1;
-    }
-    clean.truncate(clean.trim_end().len());
-    clean
-}
-
-/// One line of untrusted text for a terminal.
-pub fn clean_line(text: &str, max_chars: usize) -> String {
-    clean_text(text, max_chars).replace(['\n', '\t'], " ")
-}
-
-/// Untrusted text for one line of a terminal, with nothing of it lost: what cannot be seen, or moves other text, is
-/// written as `\u{…}`.
-pub fn escape_text(text: &str, max_chars: usize) -> String {
-    let mut escaped = String::new();
-    for (count, character) in text.chars().enumerate() {
-        if count == max_chars {
-            escaped.push_str(&format!("… ({} characters in all)", text.chars().count()));
-            break;
-        }
-        if character.is_control() || is_invisible_format(character) {
-            escaped.extend(character.escape_unicode());
-        } else {
-            escaped.push(character);
-        }
-    }
-    escaped
-}
-
-/// Characters that change how their neighbours are shown, or hide text: bidirectional controls (UAX #9), zero-width
-/// characters, line and paragraph separators, tags.
-fn is_invisible_format(c: char) -> bool {
-    matches!(c,
-        '\u{00AD}' | '\u{061C}' | '\u{180E}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}'
-        | '\u{2060}'..='\u{206F}' | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -402,13 +375,6 @@ mod tests {
             component.section(&wasm_encoder::CustomSection { name: (*name).into(), data: (*data).into() });
         }
         component.finish()
-    }
-
-    #[test]
-    fn text_loses_escapes_and_directions_and_is_capped() {
-        assert_eq!(clean_text("a\u{1b}[31mb\u{202e}c\u{200b}\r\nd ", 100), "a[31mbc\nd");
-        assert_eq!(clean_text("abcdef", 3), "abc…");
-        assert_eq!(clean_line("a\nb", 10), "a b");
     }
 
     #[test]

@@ -18,14 +18,17 @@ use wit_parser::decoding::{DecodedWasm, decode};
 use wit_parser::{Function as WitFunction, FunctionKind, InterfaceId, Resolve, WorldItem, WorldKey};
 
 use crate::ids::{DescriptorDigest, ToolId};
+use crate::text::clean_text;
 use crate::value::{Plan, canonical_bytes};
-use docs::{NeedsError, clean_text};
+use docs::NeedsError;
 use types::{Builder, Field, Kind, TypeError};
 
 /// Largest component file, in bytes.
 pub const COMPONENT_MAX: u64 = 64 << 20;
 /// Largest schema of one descriptor, in bytes of JSON.
 pub const SCHEMA_MAX: usize = 256 << 10;
+/// Largest schemas of all descriptors of one component together, in bytes of JSON.
+pub const SCHEMAS_MAX: usize = 4 << 20;
 /// Most functions of one component.
 pub const FUNCTIONS_MAX: usize = 1_000;
 
@@ -137,6 +140,9 @@ pub enum ReadError {
     /// Exports nothing that could be a tool.
     #[error("it exports no functions")]
     Empty,
+    /// Too much to describe.
+    #[error("its schemas are larger than {} MiB together", SCHEMAS_MAX >> 20)]
+    TooManySchemas,
     /// Too many functions.
     #[error("it exports more than {FUNCTIONS_MAX} functions")]
     TooManyFunctions,
@@ -173,9 +179,12 @@ pub fn read(bytes: &[u8]) -> Result<Component, ReadError> {
         (Some(b"\0asm"), _) => return Err(ReadError::Invalid("its version is unknown".to_owned())),
         _ => return Err(ReadError::NotWasm),
     }
+    if docs::nests_too_deeply(bytes) {
+        return Err(ReadError::Invalid(format!("it declares more than {} types within each other", docs::NESTING_MAX)));
+    }
     let sections = docs::read_sections(bytes)?;
     let invalid = |error: anyhow::Error| ReadError::Invalid(clean_text(&error.root_cause().to_string(), 300));
-    let (resolve, world) = match decode(&docs::hide_package_docs(bytes)).map_err(invalid)? {
+    let (resolve, world) = match on_deep_stack(|| decode(&docs::hide_package_docs(bytes))).map_err(invalid)? {
         DecodedWasm::Component(resolve, world) => (resolve, world),
         DecodedWasm::WitPackage(..) => return Err(ReadError::WitPackage),
     };
@@ -215,6 +224,7 @@ pub fn read(bytes: &[u8]) -> Result<Component, ReadError> {
     }
 
     let types = Arc::new(builder.finish());
+    let mut total = 0;
     let mut functions = Vec::with_capacity(shapes.len());
     for (export, name, params, result) in shapes {
         let (returns, shown) = match result.map(|ty| &types.get(ty).kind) {
@@ -225,13 +235,19 @@ pub fn read(bytes: &[u8]) -> Result<Component, ReadError> {
         let input = schema::of_arguments(&types, &params);
         let output = shown.map(|ty| schema::of_value(&types, ty)).transpose();
         let (input_schema, output_schema) = match (input, output) {
-            (Ok(input), Ok(output)) if fits(&input) && output.as_ref().is_none_or(fits) => (input, output),
+            (Ok(input), Ok(output)) if size(&input).max(output.as_ref().map_or(0, size)) <= SCHEMA_MAX => {
+                total += size(&input) + output.as_ref().map_or(0, size);
+                (input, output)
+            }
             _ => {
                 let reason = format!("its schema would be larger than {} KiB", SCHEMA_MAX >> 10);
                 refused.push(Refused { name, reason });
                 continue;
             }
         };
+        if total > SCHEMAS_MAX {
+            return Err(ReadError::TooManySchemas);
+        }
         let description = sections.docs.of_function(export.bare.as_deref(), &export.function.name).map(str::to_owned);
         functions.push(Function {
             name,
@@ -253,6 +269,22 @@ pub fn read(bytes: &[u8]) -> Result<Component, ReadError> {
         _ => sections.docs.of_interface("tools").map(str::to_owned),
     };
     Ok(Component { description, functions, refused, imports, needs: sections.needs, notes: sections.notes })
+}
+
+/// Runs `work` where recursion as deep as [`docs::NESTING_MAX`] allows has room, whatever thread asks for it.
+pub(crate) fn on_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    const STACK: usize = 64 << 20;
+    let run = |work| {
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("portcullis-read".to_owned()).stack_size(STACK);
+            match thread.spawn_scoped(scope, work) {
+                Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                // No thread is to be had: nothing here can work then, and this says so best.
+                Err(error) => std::panic::panic_any(format!("no thread to read a component on: {error}")),
+            }
+        })
+    };
+    run(work)
 }
 
 impl Function {
@@ -287,9 +319,8 @@ impl Function {
     }
 }
 
-fn fits(schema: &Json) -> bool {
-    // Cheap for the sizes that pass; the node budget bounds the rest.
-    schema.to_string().len() <= SCHEMA_MAX
+fn size(schema: &Json) -> usize {
+    schema.to_string().len()
 }
 
 struct Export<'r> {

@@ -8,38 +8,53 @@ use crate::ids::ToolId;
 
 /// Longest wire name.
 pub const WIRE_NAME_MAX: usize = 64;
+/// Fewest and most hexadecimal digits of a hashed name. As many as the most are beyond anybody's reach to collide.
+const HASH_MIN: usize = 8;
+const HASH_MAX: usize = 32;
 
 /// Assigns one wire name to each id: the id with everything outside `[A-Za-z0-9_-]` as `_`.
 ///
 /// An id whose plain name is too long, collides (then every id of the colliding set) or is `reserved` for another id
-/// gets its name cut, plus `_` and 8 hexadecimal digits of the id's SHA-256.
+/// gets its name cut, plus `_` and 8 hexadecimal digits of the id's SHA-256; more digits where these collide, too.
 pub fn assign(ids: &BTreeSet<ToolId>, reserved: impl Fn(&str) -> Option<ToolId>) -> BTreeMap<ToolId, String> {
-    let mut users: HashMap<String, usize> = HashMap::new();
-    for id in ids {
-        *users.entry(plain(id)).or_default() += 1;
+    // How many digits each id's name has so far; none for a plain name.
+    let mut digits: BTreeMap<&ToolId, usize> =
+        ids.iter().map(|id| (id, if plain(id).len() > WIRE_NAME_MAX { HASH_MIN } else { 0 })).collect();
+    loop {
+        let names: BTreeMap<&ToolId, String> = digits.iter().map(|(id, digits)| (*id, name(id, *digits))).collect();
+        let mut users: HashMap<&str, usize> = HashMap::new();
+        for name in names.values() {
+            *users.entry(name).or_default() += 1;
+        }
+        let taken = |id: &ToolId, name: &str| reserved(name).is_some_and(|owner| owner != *id);
+        let clashing: Vec<&ToolId> = names
+            .iter()
+            .filter(|(id, name)| digits[*id] < HASH_MAX && (users[name.as_str()] > 1 || taken(id, name)))
+            .map(|(id, _)| *id)
+            .collect();
+        if clashing.is_empty() {
+            return names.into_iter().map(|(id, name)| (id.clone(), name)).collect();
+        }
+        // Each round lengthens at least one name, and no name beyond a bound, so this ends.
+        for id in clashing {
+            digits.entry(id).and_modify(|digits| *digits = (*digits * 2).clamp(HASH_MIN, HASH_MAX));
+        }
     }
-    // A hashed name can equal another id's plain name; that id is then hashed too.
-    let hashed_names: BTreeSet<String> = ids.iter().map(hashed).collect();
-    ids.iter()
-        .map(|id| {
-            let name = plain(id);
-            let taken = reserved(&name).is_some_and(|owner| owner != *id);
-            let unique = users.get(&name) == Some(&1) && !hashed_names.contains(&name);
-            let name = if unique && !taken && name.len() <= WIRE_NAME_MAX { name } else { hashed(id) };
-            (id.clone(), name)
-        })
-        .collect()
 }
 
 fn plain(id: &ToolId) -> String {
     id.as_str().chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect()
 }
 
-fn hashed(id: &ToolId) -> String {
-    let digest = hex::encode(&Sha256::digest(id.as_str().as_bytes())[..4]);
+fn name(id: &ToolId, digits: usize) -> String {
     let mut name = plain(id);
-    name.truncate(WIRE_NAME_MAX - 1 - digest.len());
-    format!("{name}_{digest}")
+    if digits > 0 {
+        let digest = hex::encode(Sha256::digest(id.as_str().as_bytes()));
+        name.truncate(WIRE_NAME_MAX - 1 - digits);
+        name.push('_');
+        name.push_str(&digest[..digits]);
+    }
+    name
 }
 
 #[cfg(test)]
@@ -73,6 +88,14 @@ mod tests {
         let distinct: BTreeSet<&String> = names.values().collect();
         assert_eq!(distinct.len(), 2);
         assert!(names.values().all(|n| n.len() == WIRE_NAME_MAX));
+    }
+
+    #[test]
+    fn ids_whose_short_hashes_collide_stay_apart() {
+        let long = "a".repeat(60);
+        let names = assign(&ids(&[&format!("p/{long}-x11326"), &format!("p/{long}-x64539")]), |_| None);
+        let distinct: BTreeSet<&String> = names.values().collect();
+        assert_eq!(distinct.len(), 2, "{names:?}");
     }
 
     #[test]

@@ -25,6 +25,10 @@ pub fn reach(address: IpAddr) -> Reach {
 
 fn reach_v4(address: Ipv4Addr) -> Reach {
     let [a, b, c, _] = address.octets();
+    // A cloud's metadata service among its private addresses: named by itself or not at all.
+    if address == Ipv4Addr::new(100, 100, 100, 200) {
+        return Reach::LinkLocal;
+    }
     match (a, b, c) {
         (127 | 10, ..) | (172, 16..=31, _) | (192, 168, _) | (100, 64..=127, _) => Reach::Private,
         (169, 254, _) => Reach::LinkLocal,
@@ -52,8 +56,8 @@ fn reach_v6(address: Ipv6Addr) -> Reach {
         [0x64, 0xff9b, 1, ..] => Reach::Private,
         // 6to4.
         [0x2002, high, low, ..] => embedded(high, low),
-        // The metadata service of one large cloud stands at a unique local address.
-        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] => Reach::LinkLocal,
+        // Metadata services of two large clouds stand at unique local addresses.
+        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => Reach::LinkLocal,
         [first, ..] if first & 0xfe00 == 0xfc00 => Reach::Private,
         [first, ..] if first & 0xffc0 == 0xfe80 => Reach::LinkLocal,
         // Site-local, deprecated.
@@ -115,6 +119,8 @@ mod tests {
                     "fe80::1",
                     "::ffff:169.254.169.254",
                     "fd00:ec2::254",
+                    "fd20:ce::254",
+                    "100.100.100.200",
                     "64:ff9b::a9fe:a9fe",
                 ],
             ),

@@ -253,6 +253,11 @@ impl Source<'_> {
 }
 
 impl Config {
+    /// The real folders that are granted, in a fixed order.
+    pub fn folders(&self) -> Vec<PathBuf> {
+        self.tools.values().flat_map(|tool| tool.authority.files.hosts()).collect()
+    }
+
     /// Checks the text of a configuration file. Relative paths start at the folder of `path`.
     ///
     /// # Errors
@@ -334,7 +339,11 @@ fn tool_config(source: &Source<'_>, folder: &Path, tool: Tool, line: usize) -> R
         if !real.is_dir() {
             return Err(missing("is no folder"));
         }
-        if hosts.insert(real.clone(), entry.access).is_some_and(|access| access != entry.access) {
+        // Also where one lies inside of the other: what is in both would have the wider of the two by its other name.
+        let overlaps = |(other, access): (&PathBuf, &Access)| {
+            (real.starts_with(other) || other.starts_with(&real)) && *access != entry.access
+        };
+        if hosts.iter().any(overlaps) {
             let hint = "give it one access; `only` and `except` say which paths".to_owned();
             return Err(source.error(
                 span,
@@ -342,6 +351,7 @@ fn tool_config(source: &Source<'_>, folder: &Path, tool: Tool, line: usize) -> R
                 Some(hint),
             ));
         }
+        hosts.insert(real.clone(), entry.access);
         resolved.insert(entry.guest.to_string(), real);
         entries.push(entry);
     }

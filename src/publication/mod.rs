@@ -42,7 +42,7 @@ pub struct PublishedTool {
     /// The package that holds it.
     pub package: Arc<Package>,
     /// What the package declares met with what the host configured.
-    pub ceiling: Authority,
+    pub ceiling: Arc<Authority>,
     /// The rules that can match it.
     pub policy: ToolPolicy,
 }
@@ -98,12 +98,12 @@ impl Snapshot {
         reserved: impl Fn(&str) -> Option<ToolId>,
     ) -> Result<Self, ConfigError> {
         let mut packages = BTreeMap::new();
-        let mut found: BTreeMap<ToolId, (Function, Arc<Package>, Authority)> = BTreeMap::new();
+        let mut found: BTreeMap<ToolId, (Function, Arc<Package>, Arc<Authority>)> = BTreeMap::new();
         for (name, tool) in &config.tools {
             let state = load(name, tool, lock.0.get(name));
             if let PackageState::Ready(package) = &state {
                 check_exposed(path, name, tool, package)?;
-                let ceiling = package.ceiling.meet(&tool.authority);
+                let ceiling = Arc::new(package.ceiling.meet(&tool.authority));
                 for function in &package.component.functions {
                     if tool.expose.as_ref().is_none_or(|shown| shown.contains(&function.name)) {
                         let id = ToolId::new(name, &function.name);
@@ -125,10 +125,15 @@ impl Snapshot {
             let policy = config.policy.for_tool(&id);
             tools.insert(id, Arc::new(PublishedTool { descriptor, function, package, ceiling, policy }));
         }
+        let ceilings = config.tools.iter().filter_map(|(name, tool)| match packages.get(name) {
+            Some(PackageState::Ready(package)) => Some(package.ceiling.meet(&tool.authority).to_json()),
+            _ => None,
+        });
         let fingerprint = Fingerprint::of(&canonical_bytes(&json!(
             tools
                 .values()
-                .map(|tool| json!([tool.descriptor.digest, tool.package.digest, tool.ceiling.to_json()]))
+                .map(|tool| json!([tool.descriptor.digest, tool.package.digest]))
+                .chain(ceilings)
                 .collect::<Vec<_>>()
         )));
         Ok(Self { fingerprint, packages, tools, wire: by_wire })
@@ -151,23 +156,18 @@ impl Snapshot {
 }
 
 fn load(name: &PackageName, tool: &ToolConfig, pinned: Option<&PackageDigest>) -> PackageState {
-    let package = match Package::read(&tool.source) {
-        Ok(package) => package,
+    let Some(pinned) = pinned else {
+        return PackageState::Unavailable(format!("it is not pinned; run `portcullis update {name}`"));
+    };
+    let package = match Package::read_pinned(&tool.source, pinned) {
+        Ok(Some(package)) => package,
+        Ok(None) => return PackageState::Changed,
         Err(PackageError::Component {
             error: error @ (ReadError::AmbiguousFunction(_) | ReadError::AmbiguousInterface(_)),
             ..
-        }) => {
-            return PackageState::Ambiguous(error.to_string());
-        }
+        }) => return PackageState::Ambiguous(error.to_string()),
         Err(error) => return PackageState::Unavailable(error.to_string()),
     };
-    match pinned {
-        None => {
-            return PackageState::Unavailable(format!("it is not pinned; run `portcullis update {name}`"));
-        }
-        Some(pinned) if *pinned != package.digest => return PackageState::Changed,
-        Some(_) => {}
-    }
     match unusable(&package, tool.expose.as_ref()) {
         Some(why) => PackageState::Unavailable(why),
         None => PackageState::Ready(Arc::new(package)),

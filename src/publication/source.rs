@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::config::{CONFIG_MAX, Config, ConfigError};
 use super::trust;
+use crate::private;
 use crate::registry::lock::Lock;
 
 /// The name that is looked for.
@@ -63,8 +64,8 @@ impl ConfigFile {
     }
 
     /// The digest that trust is given to.
-    pub fn digest(&self) -> String {
-        trust::digest(&self.text, &self.lock_text)
+    pub fn digest(&self, config: &Config) -> String {
+        trust::digest(&self.text, &self.lock_text, &config.folders())
     }
 
     /// The file of the lock.
@@ -105,7 +106,7 @@ fn lock_path(config: &Path) -> PathBuf {
 
 fn read_text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    let read = fs::File::open(path)?.take(CONFIG_MAX + 1).read_to_string(&mut text)?;
+    let read = private::open_regular(path)?.take(CONFIG_MAX + 1).read_to_string(&mut text)?;
     if read as u64 > CONFIG_MAX {
         return Err(io::Error::other("it is larger than 4 MiB"));
     }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -18,10 +19,12 @@ pub struct TrustStore {
     path: PathBuf,
 }
 
-/// The digest that trust is given to: of a configuration and its lock.
-pub fn digest(config: &str, lock: &str) -> String {
+/// The digest that trust is given to: of a configuration, its lock, and the real folders that it grants. A folder that was
+/// swapped for a link to another is another grant under the same text.
+pub fn digest(config: &str, lock: &str, folders: &[PathBuf]) -> String {
     let mut hasher = Sha256::new();
-    for part in [config, lock] {
+    let folders = folders.iter().map(|folder| folder.as_os_str().as_bytes());
+    for part in [config.as_bytes(), lock.as_bytes()].into_iter().chain(folders) {
         hasher.update((part.len() as u64).to_le_bytes());
         hasher.update(part);
     }

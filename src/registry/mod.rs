@@ -5,7 +5,7 @@ pub mod edit;
 pub mod lock;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,11 @@ use serde::Deserialize;
 
 use crate::authority::Authority;
 use crate::authority::grammar::{Needs, PackageInfo};
-use crate::descriptor::docs::{TITLE_MAX, clean_line, clean_text};
+use crate::descriptor::docs::TITLE_MAX;
 use crate::descriptor::{self, COMPONENT_MAX, Component, ReadError};
 use crate::ids::PackageDigest;
+use crate::private;
+use crate::text::{clean_line, clean_text};
 
 /// A component as installed: read, described, and not yet compiled.
 #[derive(Debug)]
@@ -122,6 +124,19 @@ impl Package {
         Self::of_bytes(path, &bytes, stamp)
     }
 
+    /// Reads a component file if its bytes are the pinned ones; nothing else is even parsed.
+    ///
+    /// # Errors
+    ///
+    /// See [`PackageError`].
+    pub fn read_pinned(path: &Path, pinned: &PackageDigest) -> Result<Option<Self>, PackageError> {
+        let (bytes, stamp) = read_file(path)?;
+        if PackageDigest::of(&bytes) != *pinned {
+            return Ok(None);
+        }
+        Self::of_bytes(path, &bytes, stamp).map(Some)
+    }
+
     fn of_bytes(path: &Path, bytes: &[u8], stamp: Stamp) -> Result<Self, PackageError> {
         let shown = || path.display().to_string();
         let component = descriptor::read(bytes).map_err(|error| PackageError::Component { path: shown(), error })?;
@@ -173,11 +188,8 @@ impl Package {
 
 fn read_file(path: &Path) -> Result<(Vec<u8>, Stamp), PackageError> {
     let io = |error| PackageError::Io { path: path.display().to_string(), error };
-    let file = File::open(path).map_err(io)?;
+    let file = private::open_regular(path).map_err(io)?;
     let metadata = file.metadata().map_err(io)?;
-    if !metadata.is_file() {
-        return Err(io(std::io::Error::other("it is not a regular file")));
-    }
     let too_large =
         |size| PackageError::Component { path: path.display().to_string(), error: ReadError::TooLarge(size) };
     if metadata.len() > COMPONENT_MAX {

@@ -7,7 +7,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use wasmparser::{Validator, WasmFeatures};
+use wasmparser::{Parser, Payload, Validator, WasmFeatures};
 use wasmtime::{
     Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig, WasmBacktraceDetails,
 };
@@ -19,6 +19,10 @@ pub const TICK: Duration = Duration::from_millis(1);
 
 /// Largest linear memory that a slot of the pool can hold; the limit of a call is below it.
 pub const MEMORY_MAX: u64 = 4 << 30;
+
+/// Most linear memories and tables of one component.
+const MEMORIES_MAX: u32 = 2;
+const TABLES_MAX: u32 = 8;
 
 /// Stack of a guest, in bytes. The host's side of a fiber comes on top.
 const WASM_STACK: usize = 512 << 10;
@@ -43,12 +47,39 @@ pub fn guest_features() -> WasmFeatures {
         | WasmFeatures::COMPONENT_MODEL
 }
 
-/// Validates `bytes` against [`guest_features`].
+/// Most functions of one component, with all its modules.
+const FUNCTIONS_MAX: usize = 150_000;
+/// Largest body of one function, in bytes: the compiler's time grows faster than this.
+const BODY_MAX: usize = 512 << 10;
+/// Most code of one component, in bytes.
+const CODE_MAX: usize = 32 << 20;
+
+/// Refuses what would take the compiler very long: a file of a few megabytes can be made to cost minutes and gigabytes.
+fn bounded(bytes: &[u8]) -> Result<(), String> {
+    let (mut functions, mut code) = (0, 0);
+    for payload in Parser::new(0).parse_all(bytes) {
+        if let Payload::CodeSectionEntry(body) = payload.map_err(|error| error.to_string())? {
+            let size = body.range().len();
+            functions += 1;
+            code += size;
+            if size > BODY_MAX {
+                return Err(format!("a function of {size} bytes, where {BODY_MAX} are allowed"));
+            }
+            if functions > FUNCTIONS_MAX || code > CODE_MAX {
+                return Err(format!("more than {FUNCTIONS_MAX} functions or {} MiB of code", CODE_MAX >> 20));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Validates `bytes` against [`guest_features`], and against what the compiler can do in a reasonable time.
 ///
 /// # Errors
 ///
 /// What is wrong, and where.
 pub fn validate(bytes: &[u8]) -> Result<(), String> {
+    bounded(bytes)?;
     Validator::new_with_features(guest_features()).validate_all(bytes).map(|_| ()).map_err(|error| error.to_string())
 }
 
@@ -61,12 +92,13 @@ pub fn engine(concurrent: u32) -> wasmtime::Result<Engine> {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(concurrent)
         .total_core_instances(concurrent.saturating_mul(INSTANCES_MAX))
-        .total_memories(concurrent.saturating_mul(2))
-        .total_tables(concurrent.saturating_mul(4))
+        .total_memories(concurrent.saturating_mul(MEMORIES_MAX))
+        .total_tables(concurrent.saturating_mul(TABLES_MAX))
         .total_stacks(concurrent)
         .max_core_instances_per_component(INSTANCES_MAX)
-        .max_memories_per_component(4)
-        .max_tables_per_component(8)
+        // As many as all slots together can have, so that no call starves for what others hold.
+        .max_memories_per_component(MEMORIES_MAX)
+        .max_tables_per_component(TABLES_MAX)
         .max_tables_per_module(4)
         .max_component_instance_size(1 << 20)
         .max_core_instance_size(1 << 20)

@@ -121,7 +121,7 @@ impl FileHandles {
 
     fn refuse(&self, what: &str, path: &str) -> FsError {
         let shown: String = path.chars().take(200).collect();
-        self.ledger.refusal(format!("{what} {shown}"));
+        self.ledger.refusal(&format!("{what} {shown}"));
         ErrorCode::NotPermitted.into()
     }
 

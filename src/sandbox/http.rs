@@ -59,7 +59,7 @@ impl HttpHandle {
         let uri = request.uri();
         let shown: String = format!("{} {uri}", request.method()).chars().take(300).collect();
         let refuse = |why: &str| {
-            self.ledger.refusal(format!("request {shown}{why}"));
+            self.ledger.refusal(&format!("request {shown}{why}"));
             Error::HttpRequestDenied
         };
         // The engine normalises nothing, and neither does this: what is not in normal form is not sent.
@@ -129,7 +129,7 @@ async fn send(
 ) -> Result<(Response<WasiBody>, Finished), Error> {
     let connect = options.connect_timeout.unwrap_or(net::CONNECT_TIMEOUT);
     let stream = guard.dial(url, allowed, connect).await.map_err(|error| {
-        ledger.refusal(format!("connect to {}: {error}", url.authority()));
+        ledger.refusal(&format!("connect to {}: {error}", url.authority()));
         match error {
             DialError::NotFound(_) => Error::DnsError { rcode: None, info_code: None },
             DialError::Prohibited { .. } => Error::DestinationIpProhibited,

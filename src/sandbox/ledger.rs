@@ -8,9 +8,12 @@ use serde::Serialize;
 use tokio::sync::Notify;
 
 use crate::gate::codes::Code;
+use crate::text::escape_text;
 
 /// Most effects and refusals that are kept of one call.
 const KEPT: usize = 256;
+/// Most characters that are kept of each.
+const LINE_MAX: usize = 400;
 
 /// A limit that ended the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +75,7 @@ impl Ledger {
     /// Notes an effect. Equal ones are kept once.
     pub fn effect(&self, kind: &'static str, target: String) {
         let mut kept = self.kept();
-        let effect = Effect { kind, target };
+        let effect = Effect { kind, target: escape_text(&target, LINE_MAX) };
         if kept.effects.contains(&effect) {
             return;
         }
@@ -84,7 +87,8 @@ impl Ledger {
     }
 
     /// Notes that a handle refused something, in words for the operator and the author.
-    pub fn refusal(&self, what: String) {
+    pub fn refusal(&self, what: &str) {
+        let what = escape_text(what, LINE_MAX);
         let mut kept = self.kept();
         if kept.refusals.len() < KEPT && !kept.refusals.contains(&what) {
             kept.refusals.push(what);

@@ -36,12 +36,12 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use crate::authority::Authority;
 use crate::authority::limits::{Limits, format_bytes};
-use crate::descriptor::docs::clean_text;
-use crate::descriptor::{Component as Described, Function, Returns};
+use crate::descriptor::{Component as Described, Function, Returns, on_deep_stack};
 use crate::gate::codes::Code;
 use crate::gate::{Permit, PermitError};
 use crate::ids::{CallDigest, OperationId, PackageDigest};
 use crate::net;
+use crate::text::clean_text;
 use cache::Cache;
 pub use engine::MEMORY_MAX;
 use engine::{TICK, Ticker};
@@ -329,11 +329,14 @@ impl Sandbox {
         let engine = self.engine.clone();
         let compiled = tokio::task::spawn_blocking(move || {
             let bytes = bytes().map_err(CompileError::Engine)?;
-            engine::validate(&bytes).map_err(|error| CompileError::Invalid(clean_text(&error, 400)))?;
-            let refuse = |error: wasmtime::Error| CompileError::Engine(clean_text(&format!("{error:#}"), 400));
-            let component = Component::new(&engine, &bytes).map_err(refuse)?;
-            let code = component.serialize().map_err(refuse)?;
-            Ok((component, code))
+            // Reading nested types takes stack here too.
+            on_deep_stack(|| {
+                engine::validate(&bytes).map_err(|error| CompileError::Invalid(clean_text(&error, 400)))?;
+                let refuse = |error: wasmtime::Error| CompileError::Engine(clean_text(&format!("{error:#}"), 400));
+                let component = Component::new(&engine, &bytes).map_err(refuse)?;
+                let code = component.serialize().map_err(refuse)?;
+                Ok((component, code))
+            })
         });
         let (component, code) =
             compiled.await.map_err(|_| CompileError::Engine("compiling ended unexpectedly".to_owned()))??;
@@ -381,17 +384,17 @@ impl Sandbox {
                 Err(wasmtime::Error::from(LimitHit::new(Code::Cancelled, "the caller cancelled the call")))
             }
             called = tokio::time::timeout(wall, call_once(&mut store, program, function, arguments)) => {
-                called.unwrap_or_else(|_| {
-                    let text = format!("the limit `wall` of {} was reached", humantime::format_duration(wall));
-                    Err(wasmtime::Error::from(LimitHit::new(Code::LimitWall, text)))
-                })
+                called.unwrap_or_else(|_| Err(wasmtime::Error::from(wall_hit(wall))))
             }
         };
         drop(ticking);
         // A guest may have been told of a limit, and ended before anything else could end it.
-        let called = match ledger.limit_hit() {
-            Some(hit) => Err(wasmtime::Error::from(hit)),
-            None => called,
+        let late = started.elapsed() > wall;
+        let called = match (ledger.limit_hit(), called) {
+            (Some(hit), _) => Err(wasmtime::Error::from(hit)),
+            // The host's own work on behalf of a guest cannot be interrupted, and counts all the same.
+            (None, Ok(_)) if late => Err(wasmtime::Error::from(wall_hit(wall))),
+            (None, called) => called,
         };
         let cpu = TICK * u32::try_from(store.data().ticks).unwrap_or(u32::MAX);
         let refused = store.data().meter.refused.clone();
@@ -440,7 +443,8 @@ impl Sandbox {
         }
         time::grant_clock(&mut builder, authority.clock);
         if !authority.random {
-            time::seed_random(&mut builder, self.seed(operation, call)?);
+            let mac = self.seed(operation, call)?;
+            time::seed_random(&mut builder, |purpose| mac.clone().chain_update(purpose).finalize().into_bytes().into());
         }
         let mut table = ResourceTable::new();
         table.set_max_capacity(RESOURCES_MAX);
@@ -472,13 +476,13 @@ impl Sandbox {
         })
     }
 
-    /// The seed of a call's generators: the host can make it again, nobody else can guess it.
-    fn seed(&self, operation: OperationId, call: &CallDigest) -> std::io::Result<[u8; 32]> {
+    /// What the seeds of a call's generators are made from: the host can make it again, nobody else can guess it.
+    fn seed(&self, operation: OperationId, call: &CallDigest) -> std::io::Result<Hmac<Sha256>> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.seed_key).map_err(std::io::Error::other)?;
         mac.update(b"portcullis-seed-1");
         mac.update(operation.to_string().as_bytes());
         mac.update(call.as_bytes());
-        Ok(mac.finalize().into_bytes().into())
+        Ok(mac)
     }
 
     fn store(&self, state: State, limits: &Limits) -> Store<State> {
@@ -553,6 +557,10 @@ fn unstarted(ended: Ended) -> Execution {
         elapsed: Duration::ZERO,
         cpu: Duration::ZERO,
     }
+}
+
+fn wall_hit(wall: Duration) -> LimitHit {
+    LimitHit::new(Code::LimitWall, format!("the limit `wall` of {} was reached", humantime::format_duration(wall)))
 }
 
 fn output_text(limit: u64) -> String {

@@ -27,11 +27,13 @@ pub fn grant_clock(builder: &mut WasiCtxBuilder, clock: Clock) {
 }
 
 /// Seeds every generator of the context where randomness is not granted.
-pub fn seed_random(builder: &mut WasiCtxBuilder, seed: [u8; 32]) {
+///
+/// Each gets its own, so that what one hands out says nothing of another.
+pub fn seed_random(builder: &mut WasiCtxBuilder, mut seed: impl FnMut(&[u8]) -> [u8; 32]) {
     let mut low = [0; 16];
-    low.copy_from_slice(&seed[..16]);
-    builder.secure_random(StdRng::from_seed(seed));
-    builder.insecure_random(StdRng::from_seed(seed));
+    low.copy_from_slice(&seed(b"insecure-seed")[..16]);
+    builder.secure_random(StdRng::from_seed(seed(b"random")));
+    builder.insecure_random(StdRng::from_seed(seed(b"insecure")));
     builder.insecure_random_seed(u128::from_le_bytes(low));
 }
 
