@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use serde_json::{Value as Json, json};
 use sha2::{Digest, Sha256};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use crate::approval::{Question, Reply};
@@ -50,15 +51,31 @@ pub(crate) async fn call(
 ) -> Result<Outcome, HostError> {
     let operation = run.next_operation();
     // A call decides after it holds a slot to run in, so that a permit never ages in a queue.
-    let Some(_slot) = run.host.slot().await else {
-        return Ok(overloaded(operation));
+    let slot = match slot(run, operation, cancel).await {
+        Ok(slot) => slot,
+        Err(outcome) => return Ok(outcome),
     };
     let known = know(run, tool, arguments);
     match decide(run, &known, None).into_verdict(operation, Instant::now()) {
         Verdict::Deny(denial) => block(run, &known, operation, denial),
-        Verdict::Confirm(confirmation) => ask(run, &known, operation, &confirmation, cancel).await,
+        Verdict::Confirm(confirmation) => {
+            // A human may take an hour.
+            drop(slot);
+            ask(run, &known, operation, &confirmation, cancel).await
+        }
         Verdict::Allow(_) => proceed(run, known, operation, None, cancel).await,
     }
+}
+
+/// A slot to run in, or how the call ends without one.
+async fn slot(run: &Run, operation: OperationId, cancel: &CancellationToken) -> Result<OwnedSemaphorePermit, Outcome> {
+    let slot = tokio::select! {
+        biased;
+        () = cancel.cancelled() => return Err(not_run(operation, Code::Cancelled, "the caller cancelled the call")),
+        slot = run.host.slot() => slot,
+    };
+    let text = "this host has as many calls waiting as it allows; try again";
+    slot.ok_or_else(|| not_run(operation, Code::LimitHost, text))
 }
 
 /// Lets every source vote, and runs nothing.
@@ -176,10 +193,26 @@ async fn ask(
         reason: confirmation.reason(),
     };
     for route in &run.routes {
-        match route.ask(&question).await {
+        let reply = tokio::select! {
+            biased;
+            () = cancel.cancelled() => {
+                journal.answered(operation, Event::Refuse, Some(Code::Cancelled), "cancelled", Sync::Durable)?;
+                return Ok(not_run(operation, Code::Cancelled, "the caller cancelled the call"));
+            }
+            reply = route.ask(&question) => reply,
+        };
+        match reply {
             Reply::Nobody => {}
             Reply::Yes { who } => {
                 let answer = confirmation.accept(route.name(), who);
+                let _slot = match slot(run, operation, cancel).await {
+                    Ok(slot) => slot,
+                    Err(outcome) => {
+                        let refused = Some(Code::LimitHost);
+                        journal.answered(operation, Event::Refuse, refused, &by(&answer), Sync::Durable)?;
+                        return Ok(outcome);
+                    }
+                };
                 let known = Known {
                     arguments: known.arguments.clone(),
                     registry: known.registry.clone(),
@@ -279,10 +312,11 @@ async fn execute(
         Ended::Returned(value) => (None, value.as_ref()),
         Ended::ToolError(value) => (Some(Code::ToolError), Some(value)),
         Ended::Stopped { code, .. } => (Some(*code), None),
-        Ended::Fault(_) => (None, None),
+        Ended::Fault(_) => (Some(Code::Indeterminate), None),
     };
     let effects = json!(execution.effects);
     let ended = journal::Ended {
+        lost: matches!(execution.ended, Ended::Fault(_)),
         code,
         output: output.map(|value| Sha256::digest(canonical_bytes(value)).into()),
         effects: &effects,
@@ -328,9 +362,8 @@ fn by(answer: &Answer) -> String {
     format!("{}: {}", answer.route(), answer.who())
 }
 
-/// Too many calls wait already. Nothing was decided, so nothing is recorded.
-fn overloaded(operation: OperationId) -> Outcome {
-    let text = "this host has as many calls waiting as it allows; try again".to_owned();
+/// A call that ends before anything ran.
+fn not_run(operation: OperationId, code: Code, text: &str) -> Outcome {
     let report = Report {
         operation,
         authority: Vec::new(),
@@ -342,5 +375,5 @@ fn overloaded(operation: OperationId) -> Outcome {
         elapsed: Default::default(),
         cpu: Default::default(),
     };
-    Outcome::Failed(Failure { code: Code::LimitHost, text, value: None, report })
+    Outcome::Failed(Failure { code, text: text.to_owned(), value: None, report })
 }

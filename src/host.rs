@@ -186,6 +186,9 @@ impl Host {
         let snapshot = Snapshot::publish(&file.path, &config, &file.lock()?, owner)?;
         journal.reserve_wire_names(snapshot.tools().map(|(id, tool)| (tool.descriptor.wire_name.as_str(), id)))?;
         let sandbox = Sandbox::new(config.concurrent, places.key()?, Some(&places.code())).map_err(HostError::Fault)?;
+        for folder in config.folders() {
+            sandbox.folder(&folder)?;
+        }
         Ok(Self {
             shared: Arc::new(Shared {
                 slots: Arc::new(Semaphore::new(config.concurrent as usize)),

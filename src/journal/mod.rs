@@ -41,6 +41,8 @@ pub enum Sync {
 /// What a call ended with.
 #[derive(Debug)]
 pub struct Ended<'a> {
+    /// The host cannot know how it ended.
+    pub lost: bool,
     /// None where it simply succeeded.
     pub code: Option<Code>,
     /// SHA-256 of the result, never the result.

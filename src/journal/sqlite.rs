@@ -155,7 +155,8 @@ impl Journal {
     ///
     /// As [`Journal::decided`], or the call was not executing.
     pub fn ended(&self, operation: OperationId, ended: &Ended<'_>, sync: Sync) -> Result<(), JournalError> {
-        self.advance(operation, Event::Complete, sync, |connection, state| {
+        let event = if ended.lost { Event::Lose } else { Event::Complete };
+        self.advance(operation, event, sync, |connection, state| {
             connection
                 .prepare_cached(
                     "UPDATE calls SET state = ?2, code = ?3, output = ?4, effects = ?5, ended = ?6 WHERE operation = ?1",
@@ -248,7 +249,8 @@ impl Journal {
 
 fn connect(path: &Path, synchronous: &str) -> Result<Connection, JournalError> {
     let connection = Connection::open(path)?;
-    connection.busy_timeout(Duration::from_secs(10))?;
+    // Shorter than the life of a permit: a commit that had to wait longer fails, and nothing runs.
+    connection.busy_timeout(Duration::from_secs(4))?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", synchronous)?;
     connection.pragma_update(None, "foreign_keys", true)?;
@@ -291,7 +293,7 @@ mod tests {
         decide(&journal, operation, Event::Allow).unwrap();
         assert!(decide(&journal, operation, Event::Allow).is_err());
         let effects = json!([]);
-        let ended = Ended { code: None, output: None, effects: &effects };
+        let ended = Ended { lost: false, code: None, output: None, effects: &effects };
         journal.ended(operation, &ended, Sync::Committed).unwrap();
         assert!(journal.ended(operation, &ended, Sync::Committed).is_err());
         let reopened = Journal::open(&folder.path().join("j")).unwrap();
@@ -305,7 +307,7 @@ mod tests {
         let operation = operation();
         decide(&journal, operation, Event::Refuse).unwrap();
         let effects = json!([]);
-        let ended = Ended { code: None, output: None, effects: &effects };
+        let ended = Ended { lost: false, code: None, output: None, effects: &effects };
         assert!(matches!(journal.ended(operation, &ended, Sync::Durable), Err(JournalError::Transition(_))));
     }
 

@@ -16,6 +16,8 @@ pub enum CallState {
     Completed,
     /// Not run.
     Blocked,
+    /// Started, and the host cannot know how it ended.
+    Indeterminate,
 }
 
 /// What can happen to a call.
@@ -29,6 +31,8 @@ pub enum Event {
     Refuse,
     /// The sandbox is done.
     Complete,
+    /// The host lost the call.
+    Lose,
 }
 
 /// An event that the state has no place for.
@@ -43,7 +47,8 @@ pub struct TransitionError {
 
 impl CallState {
     /// Every state.
-    pub const ALL: [Self; 5] = [Self::Requested, Self::Awaiting, Self::Executing, Self::Completed, Self::Blocked];
+    pub const ALL: [Self; 6] =
+        [Self::Requested, Self::Awaiting, Self::Executing, Self::Completed, Self::Blocked, Self::Indeterminate];
 
     /// The state after `event`.
     ///
@@ -56,13 +61,14 @@ impl CallState {
             (Self::Requested | Self::Awaiting, Event::Allow) => Ok(Self::Executing),
             (Self::Requested | Self::Awaiting, Event::Refuse) => Ok(Self::Blocked),
             (Self::Executing, Event::Complete) => Ok(Self::Completed),
+            (Self::Executing, Event::Lose) => Ok(Self::Indeterminate),
             (state, event) => Err(TransitionError { state, event }),
         }
     }
 
     /// Whether nothing more can happen.
     pub fn is_final(self) -> bool {
-        matches!(self, Self::Completed | Self::Blocked)
+        matches!(self, Self::Completed | Self::Blocked | Self::Indeterminate)
     }
 
     /// The state as it is stored.
@@ -73,6 +79,7 @@ impl CallState {
             Self::Executing => "executing",
             Self::Completed => "completed",
             Self::Blocked => "blocked",
+            Self::Indeterminate => "indeterminate",
         }
     }
 }
@@ -97,7 +104,7 @@ mod tests {
 
     #[test]
     fn nothing_follows_a_final_state_and_nothing_completes_that_was_not_allowed() {
-        let events = [Event::Ask, Event::Allow, Event::Refuse, Event::Complete];
+        let events = [Event::Ask, Event::Allow, Event::Refuse, Event::Complete, Event::Lose];
         for state in CallState::ALL {
             for event in events {
                 let next = state.after(event);

@@ -58,6 +58,10 @@ impl NotStrict {
         let Err(error) = strict_json(line) else { return };
         // What the SDK does not parse either never becomes a request.
         let id = serde_json::from_slice::<serde_json::Value>(line).ok().and_then(|mut message| {
+            // Only a call looks its id up again.
+            if message.get("method")? != "tools/call" {
+                return None;
+            }
             let id = message.get_mut("id").map(serde_json::Value::take)?;
             RequestId::deserialize(id).ok()
         });

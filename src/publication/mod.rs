@@ -1,6 +1,7 @@
 //! Configuration → [`Snapshot`]: what a run sees, immutable.
 
 pub mod config;
+mod rules;
 pub mod source;
 pub mod trust;
 
@@ -31,6 +32,9 @@ pub struct Snapshot {
     tools: BTreeMap<ToolId, Arc<PublishedTool>>,
     wire: HashMap<String, ToolId>,
 }
+
+/// A tool before it has a name on the wire.
+type Found = (Function, Arc<Package>, Arc<Authority>);
 
 /// One tool of a snapshot.
 #[derive(Debug)]
@@ -98,7 +102,7 @@ impl Snapshot {
         reserved: impl Fn(&str) -> Option<ToolId>,
     ) -> Result<Self, ConfigError> {
         let mut packages = BTreeMap::new();
-        let mut found: BTreeMap<ToolId, (Function, Arc<Package>, Arc<Authority>)> = BTreeMap::new();
+        let mut found: BTreeMap<ToolId, Found> = BTreeMap::new();
         for (name, tool) in &config.tools {
             let state = load(name, tool, lock.0.get(name));
             if let PackageState::Ready(package) = &state {
@@ -113,6 +117,7 @@ impl Snapshot {
             }
             packages.insert(name.clone(), state);
         }
+        rules::check(path, config, &packages, &found)?;
         let ids: BTreeSet<ToolId> = found.keys().cloned().collect();
         let mut names = wire::assign(&ids, reserved);
         let mut tools = BTreeMap::new();

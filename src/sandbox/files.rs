@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File as StdFile;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -39,6 +40,9 @@ const LOOK: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]
 const LOOK: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK);
 
+/// Most entries of a folder that can be listed.
+const LISTING_MAX: usize = 10_000;
+
 /// Longest name that is looked at, in bytes.
 const GUEST_PATH_MAX: usize = crate::authority::path::PATH_MAX;
 
@@ -58,7 +62,7 @@ pub struct FileHandles {
 
 struct OpenMount {
     guest: GuestPath,
-    folder: OwnedFd,
+    folder: Arc<OwnedFd>,
     follows_links: bool,
 }
 
@@ -93,12 +97,16 @@ impl FileHandles {
         }
     }
 
-    /// Opens the granted folders.
+    /// Takes the granted folders, which `folder` opens.
     ///
     /// # Errors
     ///
     /// A granted folder is not there.
-    pub fn mint(authority: &Authority, ledger: Arc<Ledger>) -> std::io::Result<Self> {
+    pub fn mint(
+        authority: &Authority,
+        ledger: Arc<Ledger>,
+        folder: impl Fn(&Path) -> std::io::Result<Arc<OwnedFd>>,
+    ) -> std::io::Result<Self> {
         let mut handles = Self {
             files: authority.files.clone(),
             clock: authority.clock,
@@ -106,9 +114,9 @@ impl FileHandles {
             ..Self::none(ledger)
         };
         for Mount { guest, host } in authority.files.mounts() {
-            let folder = cap_std::fs::Dir::open_ambient_dir(&host, cap_std::ambient_authority())?;
             let follows_links = authority.files.follows_links(&guest);
-            handles.mounts.push(OpenMount { guest, folder: folder.into_std_file().into(), follows_links });
+            let folder = folder(&host)?;
+            handles.mounts.push(OpenMount { guest, folder, follows_links });
         }
         Ok(handles)
     }
@@ -199,7 +207,7 @@ impl FileHandles {
             if !mount.follows_links {
                 resolve |= ResolveFlags::NO_SYMLINKS;
             }
-            match rustix::fs::openat2(&mount.folder, target.relative.as_str(), flags, mode, resolve) {
+            match rustix::fs::openat2(mount.folder.as_fd(), target.relative.as_str(), flags, mode, resolve) {
                 // An old kernel, or a filter around this process that does not know the call.
                 Err(Errno::NOSYS | Errno::PERM) => {}
                 opened => return opened,
@@ -237,6 +245,22 @@ impl FileHandles {
         Ok((fd, stat))
     }
 
+    /// Looks at what a guest may know of: what it may read, and the folders on the way to that. For everything else the answer
+    /// is the same whether it is there or not.
+    fn look_visible(&self, target: &Target, follow: bool) -> FsResult<(OwnedFd, Stat)> {
+        let readable = self.access(&target.path).is_some();
+        if !readable && !self.files.may_hold(&target.path) {
+            return Err(self.refuse("read", target.path.as_str()));
+        }
+        match self.look(target, follow) {
+            Ok((fd, stat)) if readable || FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+                Ok((fd, stat))
+            }
+            Err(error) if readable => Err(error),
+            _ => Err(self.refuse("read", target.path.as_str())),
+        }
+    }
+
     fn check_type(&self, stat: &Stat, target: &Target) -> FsResult<()> {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => Ok(()),
@@ -270,11 +294,12 @@ impl FileHandles {
         }
     }
 
-    fn count_open(&self) -> FsResult<()> {
+    /// Before something is opened: whether the limit has room for it.
+    fn check_open(&self) -> Result<(), LimitHit> {
         match self.limits.files {
-            Some(limit) if self.places.len() as u64 >= limit + self.mounts.len() as u64 => {
+            Some(limit) if (self.places.len() + self.listings.len()) as u64 >= limit => {
                 let text = format!("the limit `files` of {limit} open files and folders was reached");
-                Err(trap(self.ledger.hit(LimitHit::new(Code::LimitFiles, text))))
+                Err(self.ledger.hit(LimitHit::new(Code::LimitFiles, text)))
             }
             _ => Ok(()),
         }
@@ -356,6 +381,17 @@ impl FileView<'_> {
         Descriptor::Dir(Dir::new(StdFile::from(fd), perms, OpenMode::READ, ON_THIS_THREAD))
     }
 
+    /// What a file grows by where writing starts behind its end.
+    fn gap(&self, fd: &Resource<Descriptor>, offset: u64) -> FsResult<u64> {
+        match self.inner.table.get(fd)? {
+            Descriptor::File(file) => {
+                let size = rustix::fs::fstat(&*file.file).map_err(errno)?.st_size;
+                Ok(offset.saturating_sub(u64::try_from(size).unwrap_or(0)))
+            }
+            Descriptor::Dir(_) => Ok(0),
+        }
+    }
+
     /// Counts what will be written, on the stream that the inner implementation made.
     fn metered(&mut self, stream: Resource<DynOutputStream>) -> FsResult<Resource<DynOutputStream>> {
         let inner = self.inner.table.delete(stream)?;
@@ -368,8 +404,9 @@ impl preopens::Host for FileView<'_> {
     fn get_directories(&mut self) -> wasmtime::Result<Vec<(Resource<Descriptor>, String)>> {
         let mut directories = Vec::new();
         for mount in 0..self.handles.mounts.len() {
+            self.handles.check_open()?;
             let guest = self.handles.mounts[mount].guest.clone();
-            let fd = rustix::io::dup(&self.handles.mounts[mount].folder).map_err(std::io::Error::from)?;
+            let fd = rustix::io::dup(self.handles.mounts[mount].folder.as_fd()).map_err(std::io::Error::from)?;
             let descriptor = self.folder(fd, &guest);
             let place = Place { mount, path: guest.clone(), is_folder: true };
             let resource = self.inner.table.push(descriptor)?;
@@ -401,7 +438,7 @@ impl types::HostDescriptor for FileView<'_> {
     ) -> FsResult<Resource<Descriptor>> {
         use types::{DescriptorFlags, OpenFlags, PathFlags};
         let handles = &mut *self.handles;
-        handles.count_open()?;
+        handles.check_open().map_err(trap)?;
         let mut target = handles.target(&fd, &path)?;
         target.must_be_folder |= open_flags.contains(OpenFlags::DIRECTORY);
         let follow = path_flags.contains(PathFlags::SYMLINK_FOLLOW);
@@ -436,7 +473,7 @@ impl types::HostDescriptor for FileView<'_> {
             }
         }
 
-        let (_, seen) = handles.look(&target, follow)?;
+        let (_, seen) = handles.look_visible(&target, follow)?;
         let kind = FileType::from_raw_mode(seen.st_mode);
         if kind == FileType::Directory {
             if writes {
@@ -499,14 +536,8 @@ impl types::HostDescriptor for FileView<'_> {
         path: String,
     ) -> FsResult<types::DescriptorStat> {
         let target = self.handles.target(&fd, &path)?;
-        if !self.handles.is_visible(&target.path, true) {
-            return Err(self.handles.refuse("read", target.path.as_str()));
-        }
-        let (_, stat) = self.handles.look(&target, path_flags.contains(types::PathFlags::SYMLINK_FOLLOW))?;
-        let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        if !self.handles.is_visible(&target.path, is_folder) {
-            return Err(self.handles.refuse("read", target.path.as_str()));
-        }
+        let follow = path_flags.contains(types::PathFlags::SYMLINK_FOLLOW);
+        let (_, stat) = self.handles.look_visible(&target, follow)?;
         Ok(self.handles.stat(&stat))
     }
 
@@ -580,8 +611,17 @@ impl types::HostDescriptor for FileView<'_> {
                 return Err(self.handles.refuse("rename a folder under a pattern:", old.path.as_str()));
             }
         }
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            // From another folder the same link may lead elsewhere, out of the grant too.
+            return Err(self.handles.refuse("move a symbolic link:", old.path.as_str()));
+        }
         let (old_parent, old_name) = self.handles.open_parent(&old)?;
         let (new_parent, new_name) = self.handles.open_parent(&new)?;
+        match rustix::fs::statat(&new_parent, new_name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => self.handles.check_type(&stat, &new)?,
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(errno(error)),
+        }
         let flags = if replaces { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         match rustix::fs::renameat_with(old_parent, old_name, new_parent, new_name, flags) {
             Err(Errno::EXIST) if !replaces => return Err(self.handles.refuse("replace", new.path.as_str())),
@@ -651,10 +691,8 @@ impl types::HostDescriptor for FileView<'_> {
         path: String,
     ) -> FsResult<types::MetadataHashValue> {
         let target = self.handles.target(&fd, &path)?;
-        if !self.handles.is_visible(&target.path, true) {
-            return Err(self.handles.refuse("read", target.path.as_str()));
-        }
-        let (file, _) = self.handles.look(&target, path_flags.contains(types::PathFlags::SYMLINK_FOLLOW))?;
+        let follow = path_flags.contains(types::PathFlags::SYMLINK_FOLLOW);
+        let (file, _) = self.handles.look_visible(&target, follow)?;
         let file = Descriptor::File(File::new(file.into(), FsPerms::ReadOnly, OpenMode::READ, ON_THIS_THREAD));
         let looked = self.inner.table.push(file)?;
         let hash = self.inner.metadata_hash(Resource::new_borrow(looked.rep())).await;
@@ -664,6 +702,15 @@ impl types::HostDescriptor for FileView<'_> {
 
     async fn read_directory(&mut self, fd: Resource<Descriptor>) -> FsResult<Resource<types::DirectoryEntryStream>> {
         let place = self.handles.place(&fd)?.clone();
+        self.handles.check_open().map_err(trap)?;
+        if let Descriptor::Dir(folder) = self.inner.table.get(&fd)? {
+            // The whole listing is held in memory.
+            let entries = rustix::fs::Dir::read_from(&*folder.dir).map_err(errno)?;
+            if entries.take(LISTING_MAX + 1).count() > LISTING_MAX {
+                let text = format!("a folder with more than {LISTING_MAX} entries cannot be listed");
+                return Err(trap(self.handles.ledger.hit(LimitHit::new(Code::LimitFiles, text))));
+            }
+        }
         self.handles.ledger.effect("folder.list", place.path.to_string());
         let stream = self.inner.read_directory(fd).await?;
         self.handles.listings.insert(stream.rep(), place);
@@ -676,7 +723,9 @@ impl types::HostDescriptor for FileView<'_> {
         buffer: Vec<u8>,
         offset: types::Filesize,
     ) -> FsResult<types::Filesize> {
-        self.handles.ledger.count_written(buffer.len() as u64, self.handles.limits.written).map_err(trap)?;
+        let gap = self.gap(&fd, offset)?;
+        let bytes = gap.saturating_add(buffer.len() as u64);
+        self.handles.ledger.count_written(bytes, self.handles.limits.written).map_err(trap)?;
         self.inner.write(fd, buffer, offset).await
     }
 
@@ -685,6 +734,8 @@ impl types::HostDescriptor for FileView<'_> {
         fd: Resource<Descriptor>,
         offset: types::Filesize,
     ) -> FsResult<Resource<DynOutputStream>> {
+        let gap = self.gap(&fd, offset)?;
+        self.handles.ledger.count_written(gap, self.handles.limits.written).map_err(trap)?;
         let stream = self.inner.write_via_stream(fd, offset)?;
         self.metered(stream)
     }

@@ -11,6 +11,7 @@
 //! This module imports no policy: what a call may touch has been decided when it gets here.
 
 mod cache;
+mod cpu;
 mod engine;
 mod files;
 mod http;
@@ -20,7 +21,8 @@ mod stdio;
 mod time;
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -43,8 +45,9 @@ use crate::ids::{CallDigest, OperationId, PackageDigest};
 use crate::net;
 use crate::text::clean_text;
 use cache::Cache;
+use cpu::Cpu;
 pub use engine::MEMORY_MAX;
-use engine::{TICK, Ticker};
+use engine::Ticker;
 use files::{FileHandles, FileView, HasFiles};
 use http::HttpHandle;
 use ledger::Ledger;
@@ -100,6 +103,7 @@ pub struct Sandbox {
     fingerprint: [u8; 32],
     programs: Mutex<HashMap<PackageDigest, Arc<tokio::sync::OnceCell<Arc<Program>>>>>,
     guard: Arc<net::Guard>,
+    folders: Mutex<HashMap<PathBuf, Arc<OwnedFd>>>,
     seed_key: [u8; 32],
 }
 
@@ -170,8 +174,8 @@ struct State {
     http_ctx: WasiHttpCtx,
     http: HttpHandle,
     meter: Meter,
-    ticks: u64,
-    ticks_max: u64,
+    cpu: Cpu,
+    cpu_limit: Option<Duration>,
 }
 
 impl WasiView for State {
@@ -268,6 +272,7 @@ impl Sandbox {
             cache,
             programs: Mutex::default(),
             guard: Arc::default(),
+            folders: Mutex::default(),
             seed_key: key,
         })
     }
@@ -374,6 +379,7 @@ impl Sandbox {
                 return unstarted(Ended::Fault(format!("a granted folder cannot be opened: {error}")));
             }
         };
+        let cpu = state.cpu.clone();
         let mut store = self.store(state, &limits);
         let wall = limits.wall.unwrap_or(Duration::MAX);
         let ticking = self.ticker.tick();
@@ -383,7 +389,7 @@ impl Sandbox {
             () = cancel.cancelled() => {
                 Err(wasmtime::Error::from(LimitHit::new(Code::Cancelled, "the caller cancelled the call")))
             }
-            called = tokio::time::timeout(wall, call_once(&mut store, program, function, arguments)) => {
+            called = tokio::time::timeout(wall, cpu.charge(call_once(&mut store, program, function, arguments))) => {
                 called.unwrap_or_else(|_| Err(wasmtime::Error::from(wall_hit(wall))))
             }
         };
@@ -396,7 +402,6 @@ impl Sandbox {
             (None, Ok(_)) if late => Err(wasmtime::Error::from(wall_hit(wall))),
             (None, called) => called,
         };
-        let cpu = TICK * u32::try_from(store.data().ticks).unwrap_or(u32::MAX);
         let refused = store.data().meter.refused.clone();
         // Whatever the end, nothing of this store is used again.
         drop(store);
@@ -417,8 +422,24 @@ impl Sandbox {
             effects,
             refusals,
             elapsed: started.elapsed(),
-            cpu,
+            cpu: cpu.total(),
         }
+    }
+
+    /// Opens a granted folder, once: what takes its place later is not what was granted.
+    ///
+    /// # Errors
+    ///
+    /// It is not there.
+    pub fn folder(&self, host: &Path) -> std::io::Result<Arc<OwnedFd>> {
+        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(folder) = folders.get(host) {
+            return Ok(folder.clone());
+        }
+        let folder = cap_std::fs::Dir::open_ambient_dir(host, cap_std::ambient_authority())?;
+        let folder = Arc::new(OwnedFd::from(folder.into_std_file()));
+        folders.insert(host.to_owned(), folder.clone());
+        Ok(folder)
     }
 
     fn mint(
@@ -453,7 +474,7 @@ impl Sandbox {
         let files = if authority.files.is_nothing() {
             FileHandles::none(ledger.clone())
         } else {
-            FileHandles::mint(&authority, ledger.clone())?
+            FileHandles::mint(&authority, ledger.clone(), |host| self.folder(host))?
         };
         let http = if authority.http.is_nothing() {
             HttpHandle::none(ledger.clone(), self.guard.clone())
@@ -469,10 +490,8 @@ impl Sandbox {
             http_ctx,
             http,
             meter: Meter::new(limits.memory.unwrap_or(u64::MAX)),
-            ticks: 0,
-            ticks_max: limits
-                .cpu
-                .map_or(u64::MAX, |cpu| u64::try_from(cpu.as_nanos() / TICK.as_nanos()).unwrap_or(u64::MAX)),
+            cpu: Cpu::default(),
+            cpu_limit: limits.cpu,
         })
     }
 
@@ -495,10 +514,10 @@ impl Sandbox {
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|mut context| {
             let state = context.data_mut();
-            state.ticks += 1;
-            if state.ticks > state.ticks_max {
-                let budget = TICK * u32::try_from(state.ticks_max).unwrap_or(u32::MAX);
-                let text = format!("the limit `cpu` of {} was reached", humantime::format_duration(budget));
+            if let Some(limit) = state.cpu_limit
+                && state.cpu.used() > limit
+            {
+                let text = format!("the limit `cpu` of {} was reached", humantime::format_duration(limit));
                 return Err(wasmtime::Error::from(LimitHit::new(Code::LimitCpu, text)));
             }
             Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
