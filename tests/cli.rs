@@ -201,6 +201,115 @@ fn a_configuration_that_was_found_is_used_only_if_it_is_trusted() {
 }
 
 #[test]
+fn a_granted_folder_that_was_swapped_is_not_what_was_trusted() {
+    let user = User::with_hello();
+    user.run(&["add", "hello.wasm"]).ok();
+    std::fs::create_dir(user.path("data")).unwrap();
+    std::fs::create_dir(user.home.path().join("secret")).unwrap();
+    let text = user.read("portcullis.toml").replace(
+        "source = \"hello.wasm\"",
+        "source = \"hello.wasm\"\nfiles = [{ host = \"./data\", guest = \"/data\" }]",
+    );
+    std::fs::write(user.path("portcullis.toml"), text).unwrap();
+    user.run(&["trust", "--yes"]).ok();
+    user.run(&["list"]).ok();
+    std::fs::remove_dir(user.path("data")).unwrap();
+    std::os::unix::fs::symlink("../secret", user.path("data")).unwrap();
+    user.run(&["list"]).failed(2, "is not trusted");
+}
+
+#[test]
+fn naming_a_configuration_does_not_trust_it() {
+    let user = User::with_hello();
+    let text = user.read("portcullis.toml");
+    std::fs::write(user.path("portcullis.toml"), format!("{text}\n# by hand\n")).unwrap();
+    user.run(&["--config", "portcullis.toml", "add", "hello.wasm"]).ok();
+    user.run(&["list"]).failed(2, "is not trusted");
+    user.run(&["--config", "portcullis.toml", "list"]).ok();
+}
+
+#[test]
+fn edits_at_once_are_all_kept() {
+    let user = User::with_hello();
+    std::thread::scope(|scope| {
+        for name in ["a", "b", "c", "d"] {
+            let user = &user;
+            scope.spawn(move || user.run(&["add", "hello.wasm", "--as", name]).ok());
+        }
+    });
+    let listed = user.run(&["--json", "list"]).ok().json();
+    let names: Vec<_> =
+        listed["result"].as_array().unwrap().iter().map(|row| (row["name"].clone(), row["ready"].clone())).collect();
+    assert_eq!(names.len(), 4, "{names:?}");
+    assert!(names.iter().all(|(_, ready)| *ready == true), "{names:?}");
+}
+
+#[test]
+fn a_rule_that_can_never_hold_does_not_load() {
+    let user = User::with_hello();
+    std::fs::copy(guest("text"), user.path("text.wasm")).unwrap();
+    user.run(&["add", "text.wasm"]).ok();
+    let text = user.read("portcullis.toml");
+    let line = text.lines().count() + 1;
+    for (rule, words) in [
+        ("tool = \"text/nothing-like-it\"", "matches no tool"),
+        (
+            "tool = \"text/words\"\narguments = { properties = { txt = { pattern = \"^a\" } } }",
+            "speaks of `txt`, which is no argument",
+        ),
+        ("tool = \"text/words\"\narguments = { required = [\"txt\"] }", "requires `txt`"),
+        ("tool = \"text/words\"\nonly = { files = [\"{path}\"] }", "a template takes `path`"),
+        (
+            "tool = \"text/echo-u64\"\narguments = { properties = { value = { maximum = 10 } } }",
+            "`maximum` says nothing about the argument `value`",
+        ),
+        (
+            "tool = \"text/echo-u64\"\narguments = { properties = { value = { type = \"integer\" } } }",
+            "is never of the type",
+        ),
+        (
+            "tool = \"text/echo-u8\"\narguments = { properties = { value = { pattern = \"1\" } } }",
+            "`pattern` says nothing",
+        ),
+    ] {
+        std::fs::write(user.path("rules.toml"), format!("{text}[[policy.rules]]\n{rule}\nverdict = \"allow\"\n"))
+            .unwrap();
+        std::fs::copy(user.path("portcullis.lock"), user.path("rules.lock")).unwrap();
+        let ran =
+            user.run(&["--config", "rules.toml", "call", "text/words", "--args", r#"{"text":"a"}"#]).failed(2, words);
+        assert!(ran.stderr.contains(&format!("rules.toml:{line}: ")), "{}", ran.stderr);
+    }
+    let good = "tool = \"text/echo-u8\"\narguments = { properties = { value = { type = \"number\", maximum = 3 } } }";
+    std::fs::write(user.path("rules.toml"), format!("{text}[[policy.rules]]\n{good}\nverdict = \"allow\"\n")).unwrap();
+    user.run(&["--config", "rules.toml", "call", "text/echo-u8", "--args", r#"{"value":2}"#]).ok();
+    user.run(&["--config", "rules.toml", "call", "text/echo-u8", "--args", r#"{"value":4}"#])
+        .failed(4, "CONSENT_REQUIRED");
+}
+
+#[test]
+fn what_could_block_is_not_opened() {
+    let user = User::with_hello();
+    let fifo = |name: &str| {
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, user.path(name), mode).unwrap();
+    };
+    fifo("pipe.wasm");
+    user.run(&["inspect", "pipe.wasm"]).failed(2, "not a regular file");
+    fifo("portcullis.lock");
+    user.run(&["list"]).failed(2, "not a regular file");
+}
+
+#[test]
+fn what_is_printed_for_another_program_is_exact() {
+    let user = User::with_hello();
+    std::fs::copy(guest("text"), user.path("text.wasm")).unwrap();
+    user.run(&["add", "text.wasm"]).ok();
+    user.allow_all();
+    let called = user.run(&["call", "text/echo-string", "--args", r#"{"value":"a\u001b[31mb\u202ec"}"#]).ok();
+    assert_eq!(called.stdout, "a\u{1b}[31mb\u{202e}c\n");
+}
+
+#[test]
 fn a_file_that_others_may_write_is_refused_either_way() {
     use std::os::unix::fs::PermissionsExt as _;
     let user = User::with_hello();
@@ -347,6 +456,15 @@ fn what_is_no_component_is_refused_in_one_sentence_and_changes_nothing() {
         (export "tools" (instance $tools)))"#;
     std::fs::write(user.path("import.wasm"), wat::parse_str(import).unwrap()).unwrap();
     std::fs::create_dir(user.path("folder.wasm")).unwrap();
+    // A component type within a component type, ten thousand times.
+    let mut nested = vec![0x41, 0x00];
+    for _ in 0..10_000 {
+        nested = [&[0x41, 0x01, 0x01], nested.as_slice()].concat();
+    }
+    let mut section = wasm_encoder::Component::new();
+    let body = [&[0x01], nested.as_slice()].concat();
+    section.section(&wasm_encoder::RawSection { id: 7, data: &body });
+    std::fs::write(user.path("nested.wasm"), section.finish()).unwrap();
     let before = (user.read("portcullis.toml"), user.path("portcullis.lock").exists());
     for (file, words) in [
         ("missing.wasm", "cannot be read"),
@@ -358,6 +476,7 @@ fn what_is_no_component_is_refused_in_one_sentence_and_changes_nothing() {
         ("nothing.wasm", "it exports no functions"),
         ("truncated.wasm", "cannot be a package"),
         ("flipped.wasm", "cannot be a package"),
+        ("nested.wasm", "types within each other"),
         ("import.wasm", "it imports `acme:odd/thing@1.0.0`, which this host does not offer"),
         ("https://example.com/x.wasm", "from .wasm files"),
     ] {

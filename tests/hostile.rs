@@ -237,6 +237,66 @@ async fn create_makes_new_files_and_leaves_old_ones() {
     assert_eq!((world.read("data/new.txt").as_str(), world.read("data/public/q3.csv").len()), ("fresh", 25));
 }
 
+#[tokio::test]
+async fn a_link_cannot_be_moved_to_where_it_leads_elsewhere() {
+    let world = escape(WRITE);
+    std::fs::create_dir_all(world.path("data/a/b")).unwrap();
+    symlink("../../public/q3.csv", world.path("data/a/b/link")).unwrap();
+    refused(&world, "escape/rename", json!({ "from": "/data/a/b/link", "to": "/data/link" })).await;
+    assert!(world.path("data/a/b/link").is_symlink() && !world.path("data/link").is_symlink());
+    let fifo = world.path("data/fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    refused(&world, "escape/rename", json!({ "from": "/data/public/q3.csv", "to": "/data/fifo" })).await;
+    assert!(std::fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo());
+}
+
+#[tokio::test]
+async fn what_may_not_be_read_is_the_same_whether_it_is_there_or_not() {
+    let world = escape(r#"files = [{ host = "./data", guest = "/data", only = ["/data/public/*.csv"] }]"#);
+    for tool in ["stat", "stat-link", "read"] {
+        let there = refused(&world, &format!("escape/{tool}"), json!({ "path": "/data/private" })).await;
+        let not_there = refused(&world, &format!("escape/{tool}"), json!({ "path": "/data/nothing" })).await;
+        assert_eq!(there.replace("private", ""), not_there.replace("nothing", ""), "{tool}");
+    }
+    world.file("data/public/notes.txt", "x");
+    let there = refused(&world, "escape/stat", json!({ "path": "/data/public/notes.txt" })).await;
+    let not_there = refused(&world, "escape/stat", json!({ "path": "/data/public/other.txt" })).await;
+    assert_eq!(there.replace("notes", ""), not_there.replace("other", ""));
+}
+
+#[tokio::test]
+async fn a_very_large_folder_is_not_listed_into_memory() {
+    let world = escape(READ);
+    std::fs::create_dir(world.path("data/many")).unwrap();
+    for number in 0..10_001 {
+        std::fs::File::create(world.path(&format!("data/many/{number}"))).unwrap();
+    }
+    let failure = failed(world.call("escape/list", json!({ "path": "/data/many" })).await);
+    assert_eq!(failure.code, Code::LimitFiles, "{}", failure.text);
+    std::fs::remove_file(world.path("data/many/0")).unwrap();
+    done(world.call("escape/list", json!({ "path": "/data/many" })).await);
+}
+
+#[tokio::test]
+async fn a_file_that_is_made_long_without_writing_counts_as_written() {
+    let world = escape(&format!("{WRITE}\nlimits = {{ written = \"1MiB\" }}"));
+    let arguments = json!({ "path": "/data/public/q3.csv", "length": "1099511627776" });
+    let failure = failed(world.call("escape/set-length", arguments).await);
+    assert_eq!(failure.code, Code::LimitFiles, "{}", failure.text);
+    assert!(std::fs::metadata(world.path("data/public/q3.csv")).unwrap().len() < 1 << 20);
+}
+
+#[tokio::test]
+async fn a_granted_folder_is_the_one_that_was_opened_at_publication() {
+    let world = escape(READ);
+    world.file("other/public/q3.csv", "SECRET");
+    let run = world.run().await;
+    std::fs::rename(world.path("data"), world.path("data.old")).unwrap();
+    symlink(world.path("other"), world.path("data")).unwrap();
+    let read = value(run.call("escape/read", json!({ "path": "/data/public/q3.csv" })).await.unwrap());
+    assert!(read.as_str().unwrap().contains("north"), "{read}");
+}
+
 // Nothing ambient
 
 #[tokio::test]
@@ -447,11 +507,9 @@ async fn loops_and_sleeps_end_and_the_host_serves_others_meanwhile() {
     assert!(meanwhile < Duration::from_millis(250), "{meanwhile:?}");
     for spin in spins {
         let (tool, code, elapsed) = spin.await.unwrap();
-        let wanted = if tool == "spin/loop-forever" {
-            vec![Code::LimitCpu, Code::LimitWall]
-        } else {
-            vec![Code::LimitWall, Code::LimitCpu]
-        };
+        // What the host does on a guest's behalf is charged to it; what sleeps uses no CPU. On busy cores the wall may come first.
+        let wanted =
+            if tool == "spin/sleep-forever" { vec![Code::LimitWall] } else { vec![Code::LimitCpu, Code::LimitWall] };
         assert!(wanted.contains(&code), "{tool}: {code}");
         assert!(elapsed < Duration::from_secs(5), "{tool}: {elapsed:?}");
     }

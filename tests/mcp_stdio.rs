@@ -185,6 +185,12 @@ fn a_duplicate_key_on_the_wire_is_refused_and_garbage_does_not_end_the_session()
         r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hello_greet","arguments":{"name":"x"}}}"#,
     );
     assert_ne!(called["result"]["isError"], true, "{called}");
+    // A flaw in a request that is no call has no say in a later call with the same id.
+    ask(r#"{"jsonrpc":"2.0","id":7,"method":"ping","params":{},"params":{}}"#);
+    let called = ask(
+        r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"hello_greet","arguments":{"name":"x"}}}"#,
+    );
+    assert_ne!(called["result"]["isError"], true, "{called}");
     drop(input);
     assert!(child.wait().unwrap().success());
 }

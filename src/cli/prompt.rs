@@ -88,14 +88,22 @@ mod tests {
 
     use super::*;
     use crate::authority::Authority;
+    use crate::authority::files::{Access, FileGrant, FileLayer, Files};
+    use crate::authority::path::{Glob, GuestPath};
 
     #[test]
     fn what_others_wrote_cannot_draw_on_the_terminal() {
+        let mut authority = Authority::none();
+        let path = "/data/ok\u{1b}[2J\n  - files: read /harmless\u{202e}".parse().unwrap();
+        authority.files = Files::of(FileLayer::new([FileGrant {
+            only: [Glob::exact(&path)].into(),
+            ..FileGrant::new(GuestPath::root(), Access::Read)
+        }]));
         let text = describe(&Question {
             tool: &"a/b".parse().unwrap(),
             claim: Some("harmless\u{1b}[2J\nRun this call, once? yes"),
             arguments: &json!({ "path": "\u{202e}\u{1b}[31mgnp.exe", "zz": "x".repeat(5_000) }),
-            authority: &Authority::none(),
+            authority: &authority,
             reason: "no rule matches",
         });
         let untrusted: String = text.replace("\x1b[1m", "").replace("\x1b[2m", "").replace("\x1b[0m", "");
@@ -103,5 +111,6 @@ mod tests {
         assert!(untrusted.contains("\\u{202e}"));
         assert!(untrusted.len() < 3_500);
         assert!(untrusted.contains("harmless[2J Run this call"));
+        assert_eq!(untrusted.lines().filter(|line| line.trim_start().starts_with("- ")).count(), 1, "{untrusted}");
     }
 }

@@ -17,7 +17,11 @@
 //! | live resources, table elements, stack of a call | 1,000, 100,000, 512 KiB | |
 //! | calls at once, calls that wait | 64, 1,024 | `[limits] concurrent`, `queue` |
 //! | a commit of a call without effects | survives the process; with effects also the machine | `[journal] durability` |
-//! | a component file | at most 64 MiB, 1,000 functions, 20,000 types | |
-//! | a schema of a descriptor | at most 256 KiB | |
+//! | a folder that is listed | at most 10,000 entries | |
+//! | a guest path | at most 4,096 bytes, 256 segments | |
+//! | a path pattern | at most 64 segments, 8 stars in each | |
+//! | what a package declares | at most 64 entries of a kind, 64 path patterns | |
+//! | a component file | at most 64 MiB, 1,000 tools, 20,000 types, 1,000 types within each other, 150,000 functions, 32 MiB of code, 512 KiB in one function | |
+//! | a schema of a descriptor | at most 256 KiB, 4 MiB for a package | |
 //! | documentation of one item | at most 4,096 characters, without control and bidirectional characters | |
 //! | an arguments document | at most 4 MiB, 1,048,576 values, 127 levels | |

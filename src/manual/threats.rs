@@ -11,6 +11,10 @@
 //! | FIFO, socket | refused before anything blocks | `hostile::special_files_are_refused_before_they_can_block` |
 //! | NUL, empty, very long, non-UTF-8 names | errors | `hostile::odd_names_are_errors_and_nothing_worse` |
 //! | filling the disk | quotas of bytes, entries, open files | `hostile::filling_the_disk_stops_at_the_quotas` |
+//! | a link moved to where it leads elsewhere; a special file replaced | refused | `hostile::a_link_cannot_be_moved_to_where_it_leads_elsewhere` |
+//! | finding out whether something is there | the same answer either way | `hostile::what_may_not_be_read_is_the_same_whether_it_is_there_or_not` |
+//! | a folder with very many entries | not listed into memory | `hostile::a_very_large_folder_is_not_listed_into_memory` |
+//! | a granted folder swapped for another | the one that was opened at publication stays; another is not what was trusted | `hostile::a_granted_folder_is_the_one_that_was_opened_at_publication`, `cli::a_granted_folder_that_was_swapped_is_not_what_was_trusted` |
 //! | the next file beside the one a call was narrowed to | refused, not listed | `hostile::a_call_narrowed_to_one_file_cannot_reach_or_see_the_next` |
 //! | another host, port, scheme, method, path; odd spellings of addresses | refused | `hostile::only_the_granted_host_port_scheme_method_and_path_are_reached` |
 //! | private, loopback and metadata addresses, also behind a name | refused unless meant | `hostile::a_private_address_is_refused_unless_it_is_meant` |
@@ -26,6 +30,8 @@
 //! | another component in the place of a published one | `PACKAGE_CHANGED` | `one_call::a_component_that_was_replaced_after_publication_is_not_called`, `one_call::a_component_that_is_replaced_while_a_human_thinks_is_not_called` |
 //! | terminal escapes, bidirectional controls, long texts | cleaned, escaped, capped | `cli::prompt` and `descriptor::docs`, unit tests |
 //! | two ids that fold to one wire name | both get names of their own, for good | `descriptor::wire`, unit tests |
+//! | a component that takes the reader's stack or the compiler's time | refused by bounds | `cli::what_is_no_component_is_refused_in_one_sentence_and_changes_nothing`, `sandbox::engine`, unit tests |
+//! | types that unfold without end | refused, or compared as they stand | `values::types_beyond_the_budget_are_refused_with_the_reason`, `descriptor::compare`, unit tests |
 //! | doubled, malformed, foreign sections | dropped with a note, or refused | `descriptor::docs`, unit tests |
 //! | a configuration in a folder that somebody sent | not used until it is trusted | `cli::a_configuration_that_was_found_is_used_only_if_it_is_trusted` |
 //!
@@ -36,6 +42,7 @@
 //! - What a granted handle is for: a tool that may write a file can write nonsense into it, and one that may send a request can
 //!   put what it read into that request. Grant files and network to one package only where you mean the combination.
 //! - Side channels. Guests share processors and caches with each other; without a grant their clock is coarse.
+//! - A compiler that takes long all the same: what the bounds let through is compiled in this process, with no deadline yet.
 //! - A file system that blocks: files are read on the calling thread, so that a folder on a dead network mount holds it.
 //! - A hard link that is made to a file after it was opened.
 //! - Whoever can write your configuration, your state folder or your cache folder: that is you.

@@ -458,6 +458,11 @@ mod tests {
                 4,
                 "two kinds of access",
             ),
+            (
+                "[tools.x]\nsource = \"a\"\nfiles = [{ host = \".\", guest = \"/a\", access = \"write\" },\n{ host = \"data\", guest = \"/b\" }]",
+                4,
+                "two kinds of access",
+            ),
             ("[tools.x]\nsource = \"a\"\nhttp = [{ url = \"https://u:p@a.test/*\" }]", 3, "no user name"),
             ("[tools.x]\nsource = \"a\"\nhttp = [{ url = \"https://a.*.test/*\" }]", 3, "nowhere else"),
             ("[tools.x]\nsource = \"a\"\nhttp = [{ url = \"https://a.test/*\", methods = [\"get\"] }]", 3, "no method"),

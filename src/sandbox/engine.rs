@@ -214,3 +214,56 @@ impl Drop for Ticking {
         self.0.active.fetch_sub(1, Ordering::AcqRel);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use wasm_encoder::{
+        CodeSection, Component, Function, FunctionSection, Instruction, Module, ModuleSection, TypeSection,
+    };
+
+    use super::*;
+
+    /// A component with a module of `count` functions of `size` instructions each.
+    fn component(count: u32, size: usize) -> Vec<u8> {
+        let mut types = TypeSection::new();
+        types.ty().function([], []);
+        let (mut functions, mut code) = (FunctionSection::new(), CodeSection::new());
+        for _ in 0..count {
+            functions.function(0);
+            let mut body = Function::new([]);
+            for _ in 0..size {
+                body.instruction(&Instruction::Nop);
+            }
+            body.instruction(&Instruction::End);
+            code.function(&body);
+        }
+        let mut module = Module::new();
+        module.section(&types).section(&functions).section(&code);
+        let mut component = Component::new();
+        component.section(&ModuleSection(&module));
+        component.finish()
+    }
+
+    #[test]
+    fn what_would_take_the_compiler_very_long_is_refused_before_it_sees_it() {
+        assert_eq!(validate(&component(10, 10)), Ok(()));
+        assert!(validate(&component(150_001, 0)).unwrap_err().contains("more than 150000 functions"));
+        assert!(validate(&component(1, 600_000)).unwrap_err().contains("a function of"));
+    }
+
+    #[test]
+    fn proposals_that_no_supported_toolchain_needs_are_refused() {
+        for module in [
+            "(module (memory 1) (memory 1))",
+            "(module (memory i64 1))",
+            "(module (memory 1 1 shared))",
+            "(module (func (return_call 0)))",
+            "(module (type (struct)))",
+            "(module (tag))",
+        ] {
+            let text = format!("(component (core {}", module.trim_start_matches('(')) + ")";
+            let bytes = wat::parse_str(&text).unwrap();
+            assert!(validate(&bytes).is_err(), "{module}");
+        }
+    }
+}

@@ -706,7 +706,8 @@ impl types::HostDescriptor for FileView<'_> {
         if let Descriptor::Dir(folder) = self.inner.table.get(&fd)? {
             // The whole listing is held in memory.
             let entries = rustix::fs::Dir::read_from(&*folder.dir).map_err(errno)?;
-            if entries.take(LISTING_MAX + 1).count() > LISTING_MAX {
+            // With `.` and `..`.
+            if entries.take(LISTING_MAX + 3).count() > LISTING_MAX + 2 {
                 let text = format!("a folder with more than {LISTING_MAX} entries cannot be listed");
                 return Err(trap(self.handles.ledger.hit(LimitHit::new(Code::LimitFiles, text))));
             }
