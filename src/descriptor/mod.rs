@@ -184,7 +184,9 @@ pub fn read(bytes: &[u8]) -> Result<Component, ReadError> {
     }
     let sections = docs::read_sections(bytes)?;
     let invalid = |error: anyhow::Error| ReadError::Invalid(clean_text(&error.root_cause().to_string(), 300));
-    let (resolve, world) = match on_deep_stack(|| decode(&docs::hide_package_docs(bytes))).map_err(invalid)? {
+    let decoded = on_deep_stack(|| decode(&docs::hide_package_docs(bytes)))
+        .map_err(|error| ReadError::Invalid(format!("no thread to read it on: {error}")))?;
+    let (resolve, world) = match decoded.map_err(invalid)? {
         DecodedWasm::Component(resolve, world) => (resolve, world),
         DecodedWasm::WitPackage(..) => return Err(ReadError::WitPackage),
     };
@@ -272,19 +274,17 @@ pub fn read(bytes: &[u8]) -> Result<Component, ReadError> {
 }
 
 /// Runs `work` where recursion as deep as [`docs::NESTING_MAX`] allows has room, whatever thread asks for it.
-pub(crate) fn on_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+///
+/// # Errors
+///
+/// The operating system has no thread to give.
+pub(crate) fn on_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> std::io::Result<T> {
     const STACK: usize = 64 << 20;
-    let run = |work| {
-        std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().name("portcullis-read".to_owned()).stack_size(STACK);
-            match thread.spawn_scoped(scope, work) {
-                Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-                // No thread is to be had: nothing here can work then, and this says so best.
-                Err(error) => std::panic::panic_any(format!("no thread to read a component on: {error}")),
-            }
-        })
-    };
-    run(work)
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("portcullis-read".to_owned()).stack_size(STACK);
+        let running = thread.spawn_scoped(scope, work)?;
+        Ok(running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
 }
 
 impl Function {

@@ -342,6 +342,7 @@ impl Sandbox {
                 let code = component.serialize().map_err(refuse)?;
                 Ok((component, code))
             })
+            .map_err(|error| CompileError::Engine(format!("no thread to compile on: {error}")))?
         });
         let (component, code) =
             compiled.await.map_err(|_| CompileError::Engine("compiling ended unexpectedly".to_owned()))??;
