@@ -12,8 +12,9 @@ use std::path::Path;
 ///
 /// It cannot be made, is no folder, belongs to somebody else, or others may write to it.
 pub fn folder(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    let metadata = fs::metadata(path)?;
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("`{}`: {error}", path.display()));
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(named)?;
+    let metadata = fs::metadata(path).map_err(named)?;
     let refuse =
         |why: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("`{}` {why}", path.display())));
     if !metadata.is_dir() {

@@ -19,7 +19,7 @@ use crate::value::ARGUMENTS_MAX;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The tool, as `portcullis list` and `show` name it
+    /// The tool, PACKAGE/FUNCTION; `portcullis show PACKAGE` lists the functions
     tool: String,
     /// The arguments: JSON, @FILE, or - for standard input
     #[arg(long, value_name = "JSON|@FILE|-", default_value = "{}")]

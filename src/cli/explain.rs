@@ -12,7 +12,7 @@ use crate::ids::Principal;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The tool
+    /// The tool, PACKAGE/FUNCTION
     tool: String,
     /// The arguments: JSON, @FILE, or - for standard input
     #[arg(long, value_name = "JSON|@FILE|-", default_value = "{}")]

@@ -114,7 +114,7 @@ fn command() -> clap::Command {
     );
     command
         .help_template(
-            "{about-with-newline}\n{usage-heading} {usage}\n\n{after-help}\n\n\x1b[1m\x1b[4mOptions:\x1b[0m\n{options}",
+            "{about-with-newline}\n{usage-heading} {usage}\n{after-help}\n\n\x1b[1m\x1b[4mOptions:\x1b[0m\n{options}",
         )
         .after_help(listing)
 }

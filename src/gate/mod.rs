@@ -369,7 +369,7 @@ fn arguments(facts: &Facts<'_>) -> Vote {
             Source::Arguments,
             Code::ArgumentsInvalid,
             what.clone(),
-            Some(format!("`portcullis show {}` prints the schema", facts.tool.package())),
+            Some(format!("`portcullis show {} --json` prints the schema", facts.tool.package())),
         ),
     }
 }
