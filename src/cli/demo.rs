@@ -48,7 +48,7 @@ only = { files = [{ path = "{path}", access = "read" }] }
 [[policy.rules]]
 tool = "files/list"
 verdict = "ask"
-only = { files = ["{path}/**"] }
+only = { files = [{ path = "{path}/**", access = "read" }] }
 
 [[policy.rules]]
 tool = "escape/*"
