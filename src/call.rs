@@ -61,7 +61,7 @@ pub(crate) async fn call(
         Verdict::Confirm(confirmation) => {
             // A human may take an hour.
             drop(slot);
-            ask(run, &known, operation, &confirmation, cancel).await
+            ask(run, known, operation, &confirmation, cancel).await
         }
         Verdict::Allow(_) => proceed(run, known, operation, None, cancel).await,
     }
@@ -165,7 +165,7 @@ fn block(run: &Run, known: &Known<'_>, operation: OperationId, denial: Denial) -
 /// Commits the question, offers it on the routes, and decides again with the answer.
 async fn ask(
     run: &Run,
-    known: &Known<'_>,
+    known: Known<'_>,
     operation: OperationId,
     confirmation: &Confirmation,
     cancel: &CancellationToken,
@@ -176,15 +176,15 @@ async fn ask(
         Denial { code, reason: reason.to_owned(), hint }
     };
     if run.was_refused(&confirmation.call()) {
-        return block(run, known, operation, denial(Code::ConsentRefused, "a human said no to this call before"));
+        return block(run, &known, operation, denial(Code::ConsentRefused, "a human said no to this call before"));
     }
     let (Some(tool), Some(Ok(arguments)), false) = (known.tool, &known.arguments, run.routes.is_empty()) else {
         let reason = format!("a human must allow this call, and nobody can be asked here: {}", confirmation.reason());
-        return block(run, known, operation, denial(Code::ConsentRequired, &reason));
+        return block(run, &known, operation, denial(Code::ConsentRequired, &reason));
     };
     let journal = &run.host.shared.journal;
     let authority = confirmation.authority().to_json();
-    journal.decided(&record(run, known, operation, &authority), Event::Ask, None, Sync::Durable)?;
+    journal.decided(&record(run, &known, operation, &authority), Event::Ask, None, Sync::Durable)?;
     let question = Question {
         tool: &known.id,
         claim: tool.descriptor.description.as_deref(),
@@ -212,12 +212,6 @@ async fn ask(
                         journal.answered(operation, Event::Refuse, refused, &by(&answer), Sync::Durable)?;
                         return Ok(outcome);
                     }
-                };
-                let known = Known {
-                    arguments: known.arguments.clone(),
-                    registry: known.registry.clone(),
-                    id: known.id.clone(),
-                    ..*known
                 };
                 return proceed(run, known, operation, Some(answer), cancel).await;
             }
