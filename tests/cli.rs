@@ -518,7 +518,20 @@ fn functions_that_cannot_be_tools_are_named_with_the_place() {
         std::fs::write(user.path(&file), component(wit)).unwrap();
         user.run(&["add", &file]).failed(2, words);
     }
-    assert!(!user.read("portcullis.toml").contains("\n[tools."));
+    // What the hint says installs it without that function.
+    let hint = user.run(&["add", "resource.wasm", "--as", "odd"]).stderr;
+    let lines: String = hint
+        .lines()
+        .skip_while(|line| !line.contains("[tools.odd]"))
+        .map(|line| format!("{}\n", line.trim()))
+        .collect();
+    let text = user.read("portcullis.toml");
+    assert!(!text.contains("\n[tools."));
+    std::fs::write(user.path("portcullis.toml"), format!("{text}\n{lines}")).unwrap();
+    user.run(&["trust", "--yes"]).ok();
+    user.run(&["update", "odd"]).ok();
+    let listed = user.run(&["--json", "list"]).ok().json();
+    assert_eq!(listed["result"][0]["tools"], serde_json::json!(["odd/i.g"]));
 }
 
 #[test]

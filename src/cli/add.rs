@@ -41,7 +41,19 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
         note(&portrait::human(&package));
     }
     if let Some(why) = unusable(&package, None) {
-        return Err(CliError::input(format!("`{}` cannot be added: {why}", args.source.display())));
+        let error = CliError::input(format!("`{}` cannot be added: {why}", args.source.display()));
+        // Some of its functions can be tools all the same.
+        let usable: Vec<String> = package.component.functions.iter().map(|f| format!("\"{}\"", f.name)).collect();
+        return Err(if package.component.refused.is_empty() || usable.is_empty() {
+            error
+        } else {
+            error.hint(format!(
+                "to install it without that function, write this and run `portcullis trust` and `portcullis update {name}`\n\
+                 [tools.{name}]\nsource = {:?}\nexpose = [{}]",
+                source_text(&edit.file, &package.path),
+                usable.join(", ")
+            ))
+        });
     }
     compile(context, &package).await?;
 
