@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use super::output::CliError;
+use super::progress::Spinner;
 use crate::host::Host;
+use crate::journal::Journal;
 use crate::places::Places;
 use crate::private;
+use crate::publication::Snapshot;
 use crate::publication::config::Config;
 use crate::publication::source::ConfigFile;
 use crate::publication::trust::TrustStore;
@@ -85,9 +88,20 @@ impl Context {
         Ok(self.trust_store()?.trust(&file.path, &file.digest(config))?)
     }
 
+    /// The snapshot of a configuration, to look at.
+    pub fn snapshot(&self, file: &ConfigFile, config: &Config) -> Result<Snapshot, CliError> {
+        let _reading = Spinner::start("reading the installed packages");
+        let journal = Journal::open(&self.places()?.of_config(&file.path)?.join("journal.sqlite"))
+            .map_err(|error| CliError::fault(error.to_string()))?;
+        // The names that clients were served before are the names that they will be served.
+        let owner = |name: &str| journal.wire_name_owner(name).ok().flatten();
+        Ok(Snapshot::publish(&file.path, config, &file.lock()?, owner)?)
+    }
+
     /// The host of the trusted configuration.
     pub fn host(&self) -> Result<Host, CliError> {
         let (file, _) = self.trusted_config()?;
+        let _reading = Spinner::start("reading the installed packages");
         Ok(Host::publish(&file, &self.places()?)?)
     }
 }

@@ -6,11 +6,11 @@ use serde_json::{Value as Json, json};
 
 use super::context::Context;
 use super::output::{CliError, Reply};
-use crate::publication::{PackageState, Snapshot};
+use crate::publication::PackageState;
 
 pub fn run(context: &Context) -> Result<Reply, CliError> {
     let (file, config) = context.trusted_config()?;
-    let snapshot = Snapshot::publish(&file.path, &config, &file.lock()?, |_| None)?;
+    let snapshot = context.snapshot(&file, &config)?;
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["PACKAGE", "VERSION", "TOOLS", "SHA-256", "STATE"]);

@@ -1,24 +1,19 @@
-//! A spinner for what takes longer than a moment. Nothing is drawn where standard error is no terminal.
+//! A spinner for what takes longer than a second. Nothing is drawn before that, nor where standard error is no terminal.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Spins until it is dropped.
-pub struct Spinner(ProgressBar);
+pub struct Spinner(Running);
 
 impl Spinner {
     pub fn start(message: impl Into<String>) -> Self {
-        let bar = ProgressBar::new_spinner().with_message(message.into());
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
-            bar.set_style(style);
-        }
-        bar.enable_steady_tick(Duration::from_millis(120));
-        Self(bar)
+        Self(Running::start(message))
     }
 }
 
-/// Shows that a call runs, once it has run for longer than a moment. A question takes the terminal for itself meanwhile.
+/// Shows that something runs, once it has run for a second. A question takes the terminal for itself meanwhile.
 #[derive(Clone)]
 pub struct Running(ProgressBar);
 
@@ -51,6 +46,6 @@ impl Running {
 
 impl Drop for Spinner {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.0.end();
     }
 }

@@ -7,7 +7,6 @@ use super::output::{CliError, Reply, bold, bullets, dim};
 use super::{add, portrait, update};
 use crate::descriptor::compare::Portrait;
 use crate::ids::PackageName;
-use crate::publication::Snapshot;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -44,7 +43,7 @@ pub fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
         let result = json!({ "name": args.name, "pinned": pinned, "sha256": package.digest, "changes": changes });
         return Ok(Reply::new(result, human));
     }
-    let snapshot = Snapshot::publish(&file.path, &config, &lock, |_| None)?;
+    let snapshot = context.snapshot(&file, &config)?;
     let tools: Vec<_> = snapshot
         .tools()
         .filter(|(id, _)| id.package() == args.name.as_str())
