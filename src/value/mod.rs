@@ -1,5 +1,13 @@
 //! JSON ⇄ component values: strict parsing, decoding by a compiled plan, and the canonical encoding that every
 //! later step sees instead of the request's text.
+//!
+//! Schema and decoder accept the same documents, but for what a schema cannot say. The decoder also refuses
+//!
+//! - a key that stands twice in one object, which a parsed document no longer shows;
+//! - a decimal string outside of the range of its 64-bit integer, whose length alone the pattern bounds;
+//! - more than [`VALUES_MAX`] values or [`ARGUMENTS_MAX`] bytes;
+//!
+//! and it takes a 64-bit integer that is written as a JSON number up to 2^53 − 1, which the schema does not offer.
 
 mod decode;
 mod encode;
