@@ -213,7 +213,7 @@ impl Layers<FileLayer> {
                 .collect();
         }
         let mounts = self.mounts();
-        if !mounts.is_empty() {
+        if self.iter().any(FileLayer::has_host) {
             return mounts.iter().map(|mount| self.mount_line(mount)).collect();
         }
         self.iter().flat_map(|layer| &layer.grants).map(ToString::to_string).collect()

@@ -12,7 +12,7 @@ use super::Authority;
 use super::clock::Clock;
 use super::environment::Environment;
 use super::files::{Access, FileGrant, FileLayer, Files};
-use super::http::{Http, HttpGrant, HttpLayer};
+use super::http::{Http, HttpGrant, HttpLayer, Private};
 use super::limits::Limits;
 use super::path::{Glob, GuestPath};
 use super::url_pattern::UrlPattern;
@@ -37,7 +37,7 @@ pub const ENTRIES_MAX: usize = 64;
 
 /// `files = [{ … }]` of a package, or of what a package declares.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { host = \"./data\", guest = \"/data\" }")]
 pub struct FileEntry {
     /// A folder of the host, relative to the configuration file; needs have none.
     pub host: Option<PathBuf>,
@@ -56,7 +56,7 @@ pub struct FileEntry {
 
 /// `http = [{ … }]`.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { url = \"https://api.example.com/*\" }")]
 pub struct HttpEntry {
     /// Where to.
     pub url: UrlPattern,
@@ -84,7 +84,7 @@ fn methods<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<String
 
 /// `limits = { … }`: times such as `5s`, sizes such as `32MiB`, counts as integers.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a table such as { wall = \"5s\", memory = \"32MiB\" }")]
 #[allow(missing_docs)]
 pub struct LimitEntries {
     #[serde(deserialize_with = "time")]
@@ -240,7 +240,11 @@ pub fn http_axis(entries: &[HttpEntry], declared: bool) -> Http {
     Http::of(HttpLayer::new(entries.iter().map(|entry| HttpGrant {
         url: entry.url.clone(),
         methods: Some(entry.methods.clone()),
-        private: declared || entry.private,
+        private: match (declared, entry.private) {
+            (true, _) => Private::Unchanged,
+            (false, true) => Private::Yes,
+            (false, false) => Private::No,
+        },
     })))
 }
 

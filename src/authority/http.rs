@@ -15,15 +15,46 @@ pub struct HttpGrant {
     pub url: UrlPattern,
     /// Upper-case method names; none means that this grant does not constrain methods, which only narrowing may say.
     pub methods: Option<BTreeSet<String>>,
-    /// A private, loopback or other non-public address is meant. Only the host's configuration can say so; a
-    /// narrowing leaves it as it is.
-    pub private: bool,
+    /// Whether a private, loopback or other non-public address is meant.
+    pub private: Private,
+}
+
+/// Whether a non-public address is meant. Only the host's configuration says so; what a package declares and what narrows
+/// leaves it as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Private {
+    Unchanged,
+    No,
+    Yes,
+}
+
+impl Private {
+    fn meet(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::No, _) | (_, Self::No) => Self::No,
+            (Self::Yes, _) | (_, Self::Yes) => Self::Yes,
+            (Self::Unchanged, Self::Unchanged) => Self::Unchanged,
+        }
+    }
 }
 
 impl HttpGrant {
     /// The methods that an absent list means.
     pub fn default_methods() -> BTreeSet<String> {
         BTreeSet::from(["GET".to_owned(), "HEAD".to_owned()])
+    }
+
+    /// The requests of both; none where there are none.
+    fn meet(&self, other: &Self) -> Option<Self> {
+        let methods = match (&self.methods, &other.methods) {
+            (Some(a), Some(b)) => Some(a.intersection(b).cloned().collect::<BTreeSet<_>>()),
+            (one, other) => one.clone().or_else(|| other.clone()),
+        };
+        if methods.as_ref().is_some_and(BTreeSet::is_empty) {
+            return None;
+        }
+        Some(Self { url: self.url.meet(&other.url)?, methods, private: self.private.meet(other.private) })
     }
 
     fn allows(&self, method: &str, url: &NormalUrl) -> bool {
@@ -38,7 +69,7 @@ impl fmt::Display for HttpGrant {
             None => f.write_str("any method ")?,
         }
         write!(f, "{}", self.url)?;
-        if self.private { f.write_str(" (private)") } else { Ok(()) }
+        if self.private == Private::Yes { f.write_str(" (private)") } else { Ok(()) }
     }
 }
 
@@ -74,21 +105,28 @@ pub struct Allowed {
 impl Layers<HttpLayer> {
     /// Whether the request may be made; none where it may not.
     pub fn allows(&self, method: &str, url: &NormalUrl) -> Option<Allowed> {
-        let mut private = true;
+        let mut private = Private::Unchanged;
         for layer in self.iter() {
-            let mut fitting = layer.grants.iter().filter(|grant| grant.allows(method, url)).peekable();
-            fitting.peek()?;
-            private &= fitting.any(|grant| grant.private);
+            let fitting = layer.grants.iter().filter(|grant| grant.allows(method, url)).map(|grant| grant.private);
+            // Of several fitting grants the one that says the most counts.
+            private = private.meet(fitting.max_by_key(|private| (*private != Private::No, *private))?);
         }
-        Some(Allowed { private: private && !self.is_everything() })
+        Some(Allowed { private: private == Private::Yes })
     }
 
-    /// For people: one line a grant. Where a layer names exact URLs, these are all that a call gets.
+    /// For people: what all layers together leave, one line a grant.
     pub fn lines(&self) -> Vec<String> {
         if self.is_everything() {
             return vec!["any request".to_owned()];
         }
-        self.iter().flat_map(|layer| layer.grants.iter().map(ToString::to_string)).collect()
+        let mut layers = self.iter();
+        let first: Vec<HttpGrant> =
+            layers.next().map(|layer| layer.grants.iter().cloned().collect()).unwrap_or_default();
+        let left = layers.fold(first, |left, layer| {
+            left.iter().flat_map(|a| layer.grants.iter().filter_map(|b| a.meet(b))).collect()
+        });
+        let lines: BTreeSet<String> = left.iter().map(ToString::to_string).collect();
+        lines.into_iter().collect()
     }
 
     /// As data, for digests and `--json`.
@@ -99,7 +137,7 @@ impl Layers<HttpLayer> {
                     .grants
                     .iter()
                     .map(|grant| {
-                        json!({ "url": grant.url.to_string(), "methods": grant.methods, "private": grant.private })
+                        json!({ "url": grant.url.to_string(), "methods": grant.methods, "private": grant.private == Private::Yes })
                     })
                     .collect::<Json>()
             })
@@ -111,7 +149,7 @@ impl Layers<HttpLayer> {
 mod tests {
     use super::*;
 
-    fn grant(url: &str, methods: Option<&[&str]>, private: bool) -> HttpGrant {
+    fn grant(url: &str, methods: Option<&[&str]>, private: Private) -> HttpGrant {
         HttpGrant {
             url: url.parse().unwrap(),
             methods: methods.map(|m| m.iter().map(|m| (*m).to_owned()).collect()),
@@ -121,13 +159,34 @@ mod tests {
 
     #[test]
     fn narrowing_to_one_url_keeps_methods_and_privacy() {
-        let configured = Http::of(HttpLayer::new([grant("http://127.0.0.1:9/*", Some(&["GET"]), true)]));
-        let narrowing = Http::of(HttpLayer::new([grant("http://127.0.0.1:9/a", None, true)]));
+        let configured = Http::of(HttpLayer::new([grant("http://127.0.0.1:9/*", Some(&["GET"]), Private::Yes)]));
+        let narrowing = Http::of(HttpLayer::new([grant("http://127.0.0.1:9/a", None, Private::Unchanged)]));
         let both = configured.meet(&narrowing);
         let a = "http://127.0.0.1:9/a".parse().unwrap();
         assert_eq!(both.allows("GET", &a), Some(Allowed { private: true }));
         assert_eq!(both.allows("POST", &a), None);
         assert_eq!(both.allows("GET", &"http://127.0.0.1:9/b".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn people_are_shown_what_both_sides_leave() {
+        let lines = |a: &str, b: &str| {
+            let granted = Http::of(HttpLayer::new([grant(a, Some(&["GET", "POST"]), Private::No)]));
+            granted.meet(&Http::of(HttpLayer::new([grant(b, Some(&["GET"]), Private::Unchanged)]))).lines()
+        };
+        assert_eq!(lines("https://a.test/*", "https://a.test/v1/*"), ["GET https://a.test/v1/*"]);
+        assert_eq!(lines("https://*.a.test/*", "https://b.a.test/x"), ["GET https://b.a.test/x"]);
+        assert_eq!(lines("https://*.a.test/*", "https://*.b.a.test/*"), ["GET https://*.b.a.test/*"]);
+        for (a, b) in [
+            ("https://a.test/*", "https://b.test/*"),
+            ("https://a.test/*", "http://a.test/*"),
+            ("https://a.test/v1/*", "https://a.test/v2/*"),
+            ("https://a.test/x", "https://a.test/y"),
+            ("https://*.a.test/*", "https://a.test/*"),
+            ("https://a.test/*", "https://a.test:8443/*"),
+        ] {
+            assert_eq!(lines(a, b), Vec::<String>::new(), "{a} {b}");
+        }
     }
 
     #[test]

@@ -154,7 +154,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::files::{Access, FileGrant, FileLayer};
-    use super::http::{HttpGrant, HttpLayer};
+    use super::http::{HttpGrant, HttpLayer, Private};
     use super::path::GuestPath;
     use super::url_pattern::NormalUrl;
     use super::*;
@@ -199,7 +199,11 @@ mod tests {
             proptest::sample::select(vec!["GET".to_owned(), "POST".to_owned()]),
             1..3,
         ));
-        let grant = (proptest::sample::select(&URL_GLOBS[..]), methods, any::<bool>())
+        let grant = (
+            proptest::sample::select(&URL_GLOBS[..]),
+            methods,
+            proptest::sample::select(vec![Private::Unchanged, Private::No, Private::Yes]),
+        )
             .prop_map(|(url, methods, private)| HttpGrant { url: url.parse().unwrap(), methods, private });
         let layer = proptest::collection::vec(grant, 0..3).prop_map(|g| Http::of(HttpLayer::new(g)));
         prop_oneof![1 => Just(Http::everything()), 4 => layer]

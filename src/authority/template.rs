@@ -18,7 +18,7 @@ use super::clock::Clock;
 use super::environment::Environment;
 use super::files::{Access, FileGrant, FileLayer, Files};
 use super::grammar::{LimitEntries, Unenforced, deserialize_by_parse};
-use super::http::{Http, HttpGrant, HttpLayer};
+use super::http::{Http, HttpGrant, HttpLayer, Private};
 use super::limits::Limits;
 use super::path::{Glob, GuestPath, PathError, is_segment};
 use super::url_pattern::{NormalUrl, UrlError, UrlPattern};
@@ -58,7 +58,8 @@ impl Only {
             by_access.into_iter().map(|(access, only)| FileGrant { only, ..FileGrant::new(GuestPath::root(), access) });
         let files = Files::of(FileLayer::new(grants));
         let urls = self.http.iter().filter_map(|template| template.of(arguments));
-        let http = Http::of(HttpLayer::new(urls.map(|url| HttpGrant { url, methods: None, private: true })));
+        let http =
+            Http::of(HttpLayer::new(urls.map(|url| HttpGrant { url, methods: None, private: Private::Unchanged })));
         let names: BTreeMap<String, Option<String>> =
             self.environment.iter().map(|name| (name.clone(), None)).collect();
         Authority {

@@ -180,6 +180,28 @@ impl UrlPattern {
         }
     }
 
+    /// The URLs of both patterns; none where there are none. Unlike that of path patterns, it is a pattern again.
+    pub fn meet(&self, other: &Self) -> Option<Self> {
+        if self.scheme != other.scheme || self.port != other.port {
+            return None;
+        }
+        let below = |host: &str, domain: &str| {
+            host.strip_suffix(domain).and_then(|sub| sub.strip_suffix('.')).is_some_and(|sub| !sub.is_empty())
+        };
+        let host = match (&self.host, &other.host) {
+            (HostPattern::Exact(a), HostPattern::Exact(b)) => (a == b).then(|| self.host.clone()),
+            (HostPattern::Exact(host), HostPattern::Below(domain)) => below(host, domain).then(|| self.host.clone()),
+            (HostPattern::Below(domain), HostPattern::Exact(host)) => below(host, domain).then(|| other.host.clone()),
+            (HostPattern::Below(a), HostPattern::Below(b)) if a == b || below(a, b) => Some(self.host.clone()),
+            (HostPattern::Below(a), HostPattern::Below(b)) => below(b, a).then(|| other.host.clone()),
+        }?;
+        let (longer, shorter) = if self.target.len() >= other.target.len() { (self, other) } else { (other, self) };
+        let fits =
+            if shorter.prefix { longer.target.starts_with(&shorter.target) } else { longer.target == shorter.target };
+        let both_exact = !shorter.prefix && longer.prefix;
+        fits.then(|| Self { host, target: longer.target.clone(), prefix: longer.prefix && !both_exact, ..self.clone() })
+    }
+
     /// Whether the pattern matches `url`.
     pub fn matches(&self, url: &NormalUrl) -> bool {
         let host = match &self.host {

@@ -119,6 +119,9 @@ pub enum SchemaError {
     /// Deeper than [`SCHEMA_DEPTH_MAX`] or larger than [`SCHEMA_BYTES_MAX`].
     #[error("the schema is nested more than {SCHEMA_DEPTH_MAX} deep, or larger than {} KiB", SCHEMA_BYTES_MAX >> 10)]
     TooLarge,
+    /// A keyword that the standard does not have, which a validator would pass over: the schema would accept more than it says.
+    #[error("`{0}` is no keyword of JSON Schema 2020-12")]
+    UnknownKeyword(String),
     /// Not a schema, or with a reference or pattern that cannot be used.
     #[error("this is no JSON Schema that can be used: {0}")]
     Invalid(String),
@@ -134,6 +137,7 @@ impl ArgumentSchema {
         if depth(&source) > SCHEMA_DEPTH_MAX || source.to_string().len() > SCHEMA_BYTES_MAX {
             return Err(SchemaError::TooLarge);
         }
+        check_keywords(&source)?;
         let validator = jsonschema::options()
             .with_draft(jsonschema::Draft::Draft202012)
             .with_pattern_options(jsonschema::PatternOptions::regex())
@@ -151,6 +155,74 @@ impl ArgumentSchema {
     pub fn source(&self) -> &Json {
         &self.source
     }
+}
+
+/// Refuses keywords that draft 2020-12 does not define (its vocabularies core, applicator, validation, unevaluated, format,
+/// content and meta-data).
+fn check_keywords(schema: &Json) -> Result<(), SchemaError> {
+    const OF_VALUES: [&str; 31] = [
+        "$id",
+        "$schema",
+        "$ref",
+        "$anchor",
+        "$comment",
+        "$dynamicRef",
+        "$dynamicAnchor",
+        "$vocabulary",
+        "type",
+        "enum",
+        "const",
+        "multipleOf",
+        "maximum",
+        "exclusiveMaximum",
+        "minimum",
+        "exclusiveMinimum",
+        "maxLength",
+        "minLength",
+        "pattern",
+        "maxItems",
+        "minItems",
+        "uniqueItems",
+        "maxContains",
+        "minContains",
+        "maxProperties",
+        "minProperties",
+        "required",
+        "dependentRequired",
+        "format",
+        "contentEncoding",
+        "contentMediaType",
+    ];
+    const ABOUT: [&str; 7] = ["title", "description", "default", "deprecated", "readOnly", "writeOnly", "examples"];
+    const OF_SCHEMA: [&str; 11] = [
+        "items",
+        "contains",
+        "additionalProperties",
+        "propertyNames",
+        "if",
+        "then",
+        "else",
+        "not",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+        "contentSchema",
+    ];
+    const OF_SCHEMAS: [&str; 4] = ["prefixItems", "allOf", "anyOf", "oneOf"];
+    const OF_NAMED: [&str; 4] = ["properties", "patternProperties", "dependentSchemas", "$defs"];
+    let Some(map) = schema.as_object() else { return Ok(()) };
+    for (keyword, value) in map {
+        let keyword = keyword.as_str();
+        if OF_SCHEMA.contains(&keyword) {
+            check_keywords(value)?;
+        } else if OF_SCHEMAS.contains(&keyword) {
+            value.as_array().into_iter().flatten().try_for_each(check_keywords)?;
+        } else if OF_NAMED.contains(&keyword) {
+            value.as_object().into_iter().flatten().try_for_each(|(_, schema)| check_keywords(schema))?;
+        } else if !OF_VALUES.contains(&keyword) && !ABOUT.contains(&keyword) {
+            return Err(SchemaError::UnknownKeyword(keyword.to_owned()));
+        }
+    }
+    Ok(())
 }
 
 fn depth(json: &Json) -> usize {

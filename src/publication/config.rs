@@ -267,7 +267,7 @@ impl Config {
         let source = Source { path, text };
         let folder = path.parent().unwrap_or(Path::new("."));
         let file: File = toml::from_str(text).map_err(|error| {
-            let message = error.message().trim().replace('\n', ", ");
+            let message = without_unenforced(error.message().trim().replace('\n', ", "));
             source.error(error.span(), message, None)
         })?;
         let mut tools = BTreeMap::new();
@@ -307,6 +307,35 @@ impl Config {
     }
 }
 
+/// An unknown key is told which ones there are: those that this version accepts.
+fn without_unenforced(mut message: String) -> String {
+    const UNENFORCED: [&str; 14] = [
+        "sockets",
+        "credentials",
+        "state",
+        "elicit",
+        "sample",
+        "idempotent",
+        "mcp",
+        "redact",
+        "routes",
+        "wait",
+        "stdio",
+        "http",
+        "memory_total",
+        "run",
+    ];
+    // `http` of a package is enforced, `http` of the routes is not.
+    let routes = message.contains("`call`");
+    for name in UNENFORCED.iter().filter(|name| routes || **name != "http") {
+        if let Some((before, after)) = message.clone().split_once("expected one of ") {
+            let after = after.replace(&format!("`{name}`, "), "").replace(&format!(", `{name}`"), "");
+            message = format!("{before}expected one of {after}");
+        }
+    }
+    message
+}
+
 fn tool_config(source: &Source<'_>, folder: &Path, tool: Tool, line: usize) -> Result<ToolConfig, ConfigError> {
     let text = tool.source.get_ref();
     if text.contains("://") {
@@ -337,7 +366,9 @@ fn tool_config(source: &Source<'_>, folder: &Path, tool: Tool, line: usize) -> R
         };
         let real = fs::canonicalize(&host).map_err(|_| missing("is not there"))?;
         if !real.is_dir() {
-            return Err(missing("is no folder"));
+            let message = format!("`{}` is a file, and a grant names a folder", host.display());
+            let hint = "grant its folder, and name the file with `only`".to_owned();
+            return Err(source.error(span, message, Some(hint)));
         }
         // Also where one lies inside of the other: what is in both would have the wider of the two by its other name.
         let overlaps = |(other, access): (&PathBuf, &Access)| {
@@ -352,6 +383,15 @@ fn tool_config(source: &Source<'_>, folder: &Path, tool: Tool, line: usize) -> R
             ));
         }
         hosts.insert(real.clone(), entry.access);
+        if let Some(glob) = entry.only.iter().chain(&entry.except).find(|glob| !glob.may_match_within(&entry.guest)) {
+            let hint =
+                format!("patterns start at the guest's root: `{}/*.csv`, or `**/*.csv` for any depth", entry.guest);
+            return Err(source.error(
+                span,
+                format!("the pattern `{glob}` matches nothing under `{}`", entry.guest),
+                Some(hint),
+            ));
+        }
         resolved.insert(entry.guest.to_string(), real);
         entries.push(entry);
     }
@@ -462,6 +502,18 @@ mod tests {
                 "[tools.x]\nsource = \"a\"\nfiles = [{ host = \".\", guest = \"/a\", access = \"write\" },\n{ host = \"data\", guest = \"/b\" }]",
                 4,
                 "two kinds of access",
+            ),
+            (
+                "[tools.x]\nsource = \"a\"\nfiles = [{ host = \"./data\", guest = \"/data\", only = [\"*.csv\"] }]",
+                3,
+                "matches nothing under `/data`",
+            ),
+            ("[tools.x]\nsource = \"a\"\nfiles = [\"./data\"]", 3, "expected a table such as { host"),
+            ("[tools.x]\nsource = \"a\"\nhttp = [\"https://a.test/\"]", 3, "expected a table such as { url"),
+            (
+                "[[policy.rules]]\ntool = \"*/*\"\nverdict = \"ask\"\narguments = { propertes = {} }",
+                4,
+                "`propertes` is no keyword of JSON Schema",
             ),
             ("[tools.x]\nsource = \"a\"\nhttp = [{ url = \"https://u:p@a.test/*\" }]", 3, "no user name"),
             ("[tools.x]\nsource = \"a\"\nhttp = [{ url = \"https://a.*.test/*\" }]", 3, "nowhere else"),
