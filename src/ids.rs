@@ -93,6 +93,11 @@ impl ToolId {
         Self { text: "?/?".to_owned(), slash: 1 }
     }
 
+    /// Whether this is an id, and does not stand for a text that is none.
+    pub(crate) fn is_known(&self) -> bool {
+        self.slash > 1 || !self.text.starts_with('?')
+    }
+
     /// The whole id.
     pub fn as_str(&self) -> &str {
         &self.text

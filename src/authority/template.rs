@@ -73,6 +73,16 @@ impl Only {
         }
     }
 
+    /// For people: templates that grant nothing for these arguments although they name a value, and why.
+    pub fn misses(&self, arguments: &Json) -> Vec<String> {
+        let files = self.files.iter().filter(|entry| entry.path.of(arguments).is_none()).map(|entry| &entry.path.0);
+        let urls = self.http.iter().filter(|url| url.of(arguments).is_none()).map(|url| &url.0);
+        let missed = files
+            .chain(urls)
+            .map(|template| format!("`{template}` grants nothing, since its value is missing or not in normal form"));
+        missed.collect()
+    }
+
     /// For people: what is left, one line an entry.
     pub fn lines(&self) -> Vec<String> {
         let files = self.files.iter().map(|entry| match entry.access {

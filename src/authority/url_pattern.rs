@@ -328,6 +328,41 @@ mod tests {
     }
 
     #[test]
+    fn a_url_fits_the_meet_exactly_when_it_fits_both() {
+        let patterns = [
+            "https://a.test/*",
+            "https://a.test/v1/*",
+            "https://a.test/v1/x",
+            "https://a.test/v1",
+            "https://*.a.test/*",
+            "https://*.b.a.test/v1/*",
+            "https://b.a.test/*",
+            "http://a.test/*",
+            "https://a.test:8443/*",
+            "https://*.test/*",
+        ];
+        let urls = [
+            "https://a.test/",
+            "https://a.test/v1",
+            "https://a.test/v1/",
+            "https://a.test/v1/x",
+            "https://a.test/v1/x?y",
+            "https://b.a.test/v1/x",
+            "https://c.b.a.test/v1/x",
+            "http://a.test/v1/x",
+            "https://a.test:8443/v1/x",
+        ];
+        for (a, b) in patterns.iter().flat_map(|a| patterns.iter().map(move |b| (a, b))) {
+            let (a, b): (UrlPattern, UrlPattern) = (a.parse().unwrap(), b.parse().unwrap());
+            let meet = a.meet(&b);
+            for url in urls.map(url) {
+                let both = a.matches(&url) && b.matches(&url);
+                assert_eq!(meet.as_ref().is_some_and(|meet| meet.matches(&url)), both, "{a} {b} {url}");
+            }
+        }
+    }
+
+    #[test]
     fn a_leading_star_means_subdomains_only() {
         let pattern: UrlPattern = "https://*.granted.test/*".parse().unwrap();
         assert!(pattern.matches(&url("https://a.granted.test/")));

@@ -131,6 +131,11 @@ fn describe(args: &Args, wit: &Path, component: &Path) -> Result<Reply, CliError
     let out = args.out.as_deref().unwrap_or(component);
     write(out, &described)?;
     let (mut human, json) = finished(out)?;
+    let documented =
+        json["functions"].as_array().is_some_and(|all| all.iter().any(|one| one["description"].is_string()));
+    if !documented {
+        human.push_str(&format!("None of its functions is documented by the WIT in {}.\n", wit.display()));
+    }
     if tool.is_none() {
         human.push_str(
             "There is no tool.toml here, so it declares no needs, and nothing but a host's configuration bounds it.\n",

@@ -9,6 +9,8 @@ use crate::call::Explanation;
 use crate::gate::Ballot;
 use crate::host::RunOptions;
 use crate::ids::Principal;
+use crate::publication::PublishedTool;
+use crate::registry::edit;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -26,7 +28,11 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     let mut result = explanation.evaluation.to_json();
     result["tool"] = json!(args.tool);
     result["arguments"] = json!(explanation.arguments);
-    Ok(Reply::new(result, human(&args.tool, &explanation)))
+    let mut text = human(&args.tool, &explanation);
+    if let Some(tool) = run.snapshot().tool(&explanation.tool) {
+        text.push_str(&ungranted(tool));
+    }
+    Ok(Reply::new(result, text))
 }
 
 /// Every vote, the verdict, and what the call would get.
@@ -71,4 +77,28 @@ pub fn human(tool: &str, explanation: &Explanation) -> String {
         text.push_str(&format!("\n{}\n  {}\n", bold("What would change it"), hint.replace('\n', "\n  ")));
     }
     text
+}
+
+/// What the package says it needs and the configuration does not grant at all.
+fn ungranted(tool: &PublishedTool) -> String {
+    let Some(needs) = tool.package.component.needs.as_ref().and_then(|record| record.get("needs")) else {
+        return String::new();
+    };
+    let lines: Vec<String> = edit::grants(needs)
+        .into_iter()
+        .filter(|line| match line.split(' ').next() {
+            Some("files") => tool.ceiling.files.lines().is_empty(),
+            Some("http") => tool.ceiling.http.lines().is_empty(),
+            _ => false,
+        })
+        .collect();
+    if lines.is_empty() {
+        return String::new();
+    }
+    let package = tool.descriptor.id.package();
+    format!(
+        "\n{}\n  {}\n",
+        bold("What it says it needs and is not granted"),
+        format!("[tools.{package}]\n{}", lines.join("\n")).replace('\n', "\n  ")
+    )
 }

@@ -21,7 +21,7 @@ pub fn run(context: &Context) -> Result<Reply, CliError> {
         let (version, digest, word) = match state {
             PackageState::Ready(package) => (package.info.version.clone(), Some(package.digest), "ready".to_owned()),
             PackageState::Changed => {
-                (None, None, "changed since it was pinned; see `portcullis show --diff`".to_owned())
+                (None, None, format!("changed since it was pinned; see `portcullis show {name} --diff`"))
             }
             PackageState::Unavailable(why) | PackageState::Ambiguous(why) => (None, None, why.clone()),
         };

@@ -1,12 +1,14 @@
 //! `remove`
 
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::context::Context;
 use super::output::{CliError, Reply};
 use super::update;
+use crate::gate::policy::Rule;
 use crate::ids::PackageName;
-use crate::publication::config::Config;
 use crate::registry;
 
 #[derive(clap::Args)]
@@ -21,13 +23,13 @@ pub fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     if !config.tools.contains_key(&args.name) {
         return Err(update::unknown(&args.name, config));
     }
+    let of_it = |rule: &&Arc<Rule>| rule.tool.package_literal() == Some(args.name.as_str());
+    let lines: Vec<String> = config.policy.rules.iter().filter(of_it).map(|rule| rule.line.to_string()).collect();
+    if !lines.is_empty() {
+        let message = format!("rules for `{}` would match nothing without it: at line {}", args.name, lines.join(", "));
+        return Err(CliError::input(message).hint("remove these rules first"));
+    }
     let text = registry::edit::remove(&edit.file.text, &args.name).map_err(CliError::input)?;
-    // Rules for the package alone would then match nothing, which does not load: better said before than after.
-    Config::parse(&edit.file.path, &text).map_err(|error| {
-        let mut refused = CliError::from(error);
-        refused.hint = Some("remove the rules for this package first".to_owned());
-        refused
-    })?;
     edit.lock.0.remove(&args.name);
     edit.store(&text)?;
     let human = format!("Removed [tools.{}]. Its file was left where it is.", args.name);

@@ -22,6 +22,9 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     let visible = (!args.tools.is_empty()).then(|| args.tools.clone());
     // Standard input belongs to the protocol, so this surface has no terminal to ask on.
     let run = host.start(Principal::Local, RunOptions { visible, ..RunOptions::default() }).await?;
+    if !args.tools.is_empty() && !run.snapshot().tools().any(|(id, _)| run.shows(id)) {
+        return Err(CliError::input("`--tools` matches no tool").hint("`portcullis list --json` names every tool"));
+    }
     mcp::serve_stdio(run).await?;
     // Whatever is printed here would be read as part of the protocol.
     std::process::exit(0);

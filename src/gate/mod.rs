@@ -312,8 +312,12 @@ fn visibility(facts: &Facts<'_>) -> Vote {
         false => deny(
             Source::Visibility,
             Code::ToolNotVisible,
-            format!("the tool `{}` is not among the tools of this run", facts.tool),
-            Some("`portcullis list` shows what is installed; `expose` and `--tools` remove tools from view".to_owned()),
+            if facts.tool.is_known() {
+                format!("the tool `{}` is not among the tools of this run", facts.tool)
+            } else {
+                "a tool is named package/function, or package/interface.function".to_owned()
+            },
+            Some("`portcullis list` names the packages, `portcullis show PACKAGE` their functions; `expose` and `--tools` hide some".to_owned()),
         ),
     }
 }
@@ -344,7 +348,9 @@ fn registry(facts: &Facts<'_>) -> Vote {
             Source::Registry,
             Code::PackageChanged,
             format!("the package `{package}` is not the one that was published"),
-            Some(format!("look at the difference with `portcullis update {package}`, which pins it again")),
+            Some(format!(
+                "`portcullis show {package} --diff` shows what is different; `portcullis update {package}` pins what is there now"
+            )),
         ),
     }
 }
@@ -378,6 +384,9 @@ fn policy_vote(tool: &ToolId, vote: &PolicyVote, arguments: &Json, configured: &
     let places = || {
         vote.rules.iter().map(|rule| format!("`{}` at line {}", rule.tool, rule.line)).collect::<Vec<_>>().join(", ")
     };
+    let missed: Vec<String> =
+        vote.rules.iter().filter_map(|rule| rule.only.as_ref()).flat_map(|only| only.misses(arguments)).collect();
+    let missed = if missed.is_empty() { String::new() } else { format!("; but {}", missed.join(", ")) };
     let why =
         vote.rules.iter().find_map(|rule| rule.reason.as_deref()).map(|why| format!(": {why}")).unwrap_or_default();
     let by_default = vote.rules.is_empty();
@@ -385,7 +394,7 @@ fn policy_vote(tool: &ToolId, vote: &PolicyVote, arguments: &Json, configured: &
         RuleVerdict::Allow => Vote {
             source: Source::Policy,
             ballot: Ballot::Allow,
-            reason: format!("allowed by the rule {}", places()),
+            reason: format!("allowed by the rule {}{missed}", places()),
             hint: None,
         },
         RuleVerdict::Ask => Vote {
@@ -394,7 +403,7 @@ fn policy_vote(tool: &ToolId, vote: &PolicyVote, arguments: &Json, configured: &
             reason: if by_default {
                 format!("no rule matches `{tool}` with these arguments, and the default is to ask")
             } else {
-                format!("the rule {} asks{why}", places())
+                format!("the rule {} asks{why}{missed}", places())
             },
             // A rule that allows would not win over an equal one that asks.
             hint: Some(if by_default {

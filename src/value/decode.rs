@@ -220,22 +220,20 @@ impl Decoder<'_> {
         map: &Map<String, Json>,
         path: &Path<'_>,
     ) -> Result<Vec<(String, Val)>, Mismatch> {
+        // A misspelled key explains a missing one, so it is named first.
+        let known = fields.iter().filter(|field| map.contains_key(&field.name)).count();
+        if known != map.len() {
+            let names = names_of(fields.iter().map(|f| f.name.as_str()));
+            return Err(path.mismatch(format!("an object with no keys but {names}")));
+        }
         let mut record = Vec::with_capacity(fields.len());
-        let mut known = 0;
         for field in fields {
             let value = match map.get(&field.name) {
-                Some(json) => {
-                    known += 1;
-                    self.value(field.ty, json, &Path::Key(path, &field.name))?
-                }
+                Some(json) => self.value(field.ty, json, &Path::Key(path, &field.name))?,
                 None if field.optional => Val::Option(None),
                 None => return Err(Path::Key(path, &field.name).mismatch("present")),
             };
             record.push((field.name.clone(), value));
-        }
-        if known != map.len() {
-            let names = names_of(fields.iter().map(|f| f.name.as_str()));
-            return Err(path.mismatch(format!("an object with no keys but {names}")));
         }
         Ok(record)
     }
