@@ -35,8 +35,12 @@ pub const PERMIT_LIFETIME: Duration = Duration::from_secs(10);
 /// It cannot be made from parts:
 ///
 /// ```compile_fail,E0451
-/// fn forge(call: portcullis::ids::CallDigest) -> portcullis::gate::Permit {
-///     portcullis::gate::Permit { call, ..todo!() }
+/// use portcullis::gate::Permit;
+/// use portcullis::{authority::Authority, ids::{CallDigest, OperationId}};
+/// use std::time::Instant;
+///
+/// fn forge(call: CallDigest, operation: OperationId, authority: Authority, expires: Instant) -> Permit {
+///     Permit { call, operation, authority, expires }
 /// }
 /// ```
 ///
