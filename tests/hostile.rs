@@ -572,7 +572,7 @@ async fn a_call_that_is_cancelled_ends_and_frees_its_slot() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_queue_is_told_and_loses_nothing() {
     let world = World::new(&format!(
-        "[tools.spin]\nsource = \"hostile-spin.wasm\"\nlimits = {{ wall = \"300ms\" }}\n{ALL}\n[limits]\nconcurrent = 2\nqueue = 3\n"
+        "[tools.spin]\nsource = \"hostile-spin.wasm\"\nlimits = {{ wall = \"1s\" }}\n{ALL}\n[limits]\nconcurrent = 2\nqueue = 3\n"
     ));
     let run = std::sync::Arc::new(world.run().await);
     run.prepare("spin/sleep-forever").await.unwrap();
