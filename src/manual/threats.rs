@@ -18,6 +18,7 @@
 //! | the next file beside the one a call was narrowed to | refused, not listed | `hostile::a_call_narrowed_to_one_file_cannot_reach_or_see_the_next` |
 //! | another host, port, scheme, method, path; odd spellings of addresses | refused | `hostile::only_the_granted_host_port_scheme_method_and_path_are_reached` |
 //! | private, loopback and metadata addresses, also behind a name | refused unless meant | `hostile::a_private_address_is_refused_unless_it_is_meant` |
+//! | another server's certificate, or one of an authority that this system does not trust | no connection | `https::a_certificate_of_a_trusted_authority_for_this_name_is_accepted_and_no_other` |
 //! | redirects | come back as a new request | `hostile::a_redirect_comes_back_as_a_new_request` |
 //! | own `Host`, `Authorization`, framing headers, CRLF | refused | `hostile::headers_that_the_host_decides_cannot_be_set` |
 //! | raw TCP, UDP, name lookup | refused | `hostile::sockets_and_names_are_out_of_reach_with_only_http` |
