@@ -23,6 +23,8 @@ use crate::publication::{PackageState, PublishedTool};
 use crate::sandbox::{CompileError, Ended, Execution, Program};
 use crate::value::{self, canonical_bytes, strict_json};
 
+const CANCELLED: &str = "the caller cancelled the call";
+
 /// Arguments as they come in.
 pub enum Arguments<'a> {
     /// As text, to be parsed strictly.
@@ -71,7 +73,7 @@ pub(crate) async fn call(
 async fn slot(run: &Run, operation: OperationId, cancel: &CancellationToken) -> Result<OwnedSemaphorePermit, Outcome> {
     let slot = tokio::select! {
         biased;
-        () = cancel.cancelled() => return Err(not_run(operation, Code::Cancelled, "the caller cancelled the call")),
+        () = cancel.cancelled() => return Err(not_run(operation, Code::Cancelled, CANCELLED)),
         slot = run.host.slot() => slot,
     };
     let text = "this host has as many calls waiting as it allows; try again";
@@ -196,8 +198,8 @@ async fn ask(
         let reply = tokio::select! {
             biased;
             () = cancel.cancelled() => {
-                journal.answered(operation, Event::Refuse, Some(Code::Cancelled), "cancelled", Sync::Durable)?;
-                return Ok(not_run(operation, Code::Cancelled, "the caller cancelled the call"));
+                journal.answered(operation, Event::Refuse, Some(Code::Cancelled), "nobody", Sync::Durable)?;
+                return Ok(not_run(operation, Code::Cancelled, CANCELLED));
             }
             reply = route.ask(&question) => reply,
         };
@@ -208,8 +210,8 @@ async fn ask(
                 let _slot = match slot(run, operation, cancel).await {
                     Ok(slot) => slot,
                     Err(outcome) => {
-                        let refused = Some(Code::LimitHost);
-                        journal.answered(operation, Event::Refuse, refused, &by(&answer), Sync::Durable)?;
+                        let code = outcome.code();
+                        journal.answered(operation, Event::Refuse, code, &by(&answer), Sync::Durable)?;
                         return Ok(outcome);
                     }
                 };
@@ -244,13 +246,21 @@ async fn proceed(
     cancel: &CancellationToken,
 ) -> Result<Outcome, HostError> {
     let program = match known.tool {
-        Some(tool) => match program(&run.host, tool).await {
-            Ok(program) => Some(program),
-            Err(error) => {
-                known.registry = Some(Availability::Unavailable(error.to_string()));
-                None
-            }
-        },
+        Some(tool) => {
+            let compiled = tokio::select! {
+                biased;
+                () = cancel.cancelled() => {
+                    // A call that nobody was asked about has no record yet, and needs none: nothing was decided for good.
+                    if let Some(answer) = &answer {
+                        let code = Some(Code::Cancelled);
+                        run.host.shared.journal.answered(operation, Event::Refuse, code, &by(answer), Sync::Durable)?;
+                    }
+                    return Ok(not_run(operation, Code::Cancelled, CANCELLED));
+                }
+                compiled = program(&run.host, tool) => compiled,
+            };
+            compiled.map_err(|error| known.registry = Some(Availability::Unavailable(error.to_string()))).ok()
+        }
         None => None,
     };
     // A human may have taken an hour, and compiling takes seconds: what has changed since then counts.

@@ -93,6 +93,17 @@ pub enum Outcome {
     Blocked(Blocked),
 }
 
+impl Outcome {
+    /// Why the call did not simply succeed; none where it did.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            Self::Done(_) => None,
+            Self::Failed(failure) => Some(failure.code),
+            Self::Blocked(blocked) => Some(blocked.denial.code),
+        }
+    }
+}
+
 /// The result of a call.
 #[derive(Debug)]
 pub struct Output {

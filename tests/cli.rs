@@ -245,6 +245,29 @@ fn edits_at_once_are_all_kept() {
 }
 
 #[test]
+fn first_calls_at_once_share_one_new_state() {
+    let user = User::with_hello();
+    user.run(&["add", "hello.wasm"]).ok();
+    user.allow_all();
+    let state = user.path("new-state");
+    let args = [
+        "--config",
+        "portcullis.toml",
+        "--state",
+        state.to_str().unwrap(),
+        "call",
+        "hello/greet",
+        "--args",
+        r#"{"name":"x"}"#,
+    ];
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| user.run(&args).ok());
+        }
+    });
+}
+
+#[test]
 fn a_rule_that_can_never_hold_does_not_load() {
     let user = User::with_hello();
     std::fs::copy(guest("text"), user.path("text.wasm")).unwrap();

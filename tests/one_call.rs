@@ -264,3 +264,59 @@ async fn what_happened_is_in_the_journal() {
     assert_eq!(journal.state(allowed.report.operation).unwrap(), Some((CallState::Completed, None)));
     assert_eq!(journal.state(refused).unwrap(), Some((CallState::Blocked, Some("TOOL_DENIED".to_owned()))));
 }
+
+/// A human who never answers.
+struct Absent(tokio::sync::Notify);
+
+#[async_trait::async_trait]
+impl portcullis::approval::Route for Absent {
+    fn name(&self) -> &'static str {
+        "test"
+    }
+    async fn ask(&self, _: &portcullis::approval::Question<'_>) -> portcullis::approval::Reply {
+        self.0.notify_one();
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_a_human_can_be_cancelled_and_holds_no_slot() {
+    let world = World::new(
+        "[tools.hello]\nsource = \"hello.wasm\"\n[tools.text]\nsource = \"text.wasm\"\n[limits]\nconcurrent = 1\n\
+         [[policy.rules]]\ntool = \"hello/*\"\nverdict = \"ask\"\n[[policy.rules]]\ntool = \"text/*\"\nverdict = \"allow\"\n",
+    );
+    let human = std::sync::Arc::new(Absent(tokio::sync::Notify::new()));
+    let run =
+        std::sync::Arc::new(world.run_with(RunOptions { routes: vec![human.clone()], ..RunOptions::default() }).await);
+    let cancel = tokio_util::sync::CancellationToken::new();
+    let (other, token) = (run.clone(), cancel.clone());
+    let asking =
+        tokio::spawn(async move { other.call_until("hello/greet", json!({ "name": "x" }), &token).await.unwrap() });
+    human.0.notified().await;
+    done(run.call("text/is-blank", json!({ "text": "" })).await.unwrap());
+    cancel.cancel();
+    let outcome = asking.await.unwrap();
+    assert_eq!(outcome.code(), Some(Code::Cancelled));
+    let operation = failed(outcome).report.operation;
+    let journal = world.places().of_config(&std::fs::canonicalize(world.path("portcullis.toml")).unwrap()).unwrap();
+    let journal = portcullis::journal::Journal::open(&journal.join("journal.sqlite")).unwrap();
+    use portcullis::journal::CallState;
+    assert_eq!(journal.state(operation).unwrap(), Some((CallState::Blocked, Some("CANCELLED".to_owned()))));
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_frees_its_slot() {
+    let world = World::new(
+        "[tools.spin]\nsource = \"hostile-spin.wasm\"\n[limits]\nconcurrent = 1\n[[policy.rules]]\ntool = \"*/*\"\nverdict = \"allow\"\n",
+    );
+    let run = std::sync::Arc::new(world.run().await);
+    run.prepare("spin/work").await.unwrap();
+    for tool in ["spin/loop-forever", "spin/sleep-forever", "spin/loop-forever"] {
+        let other = run.clone();
+        let call = tokio::spawn(async move { other.call(tool, json!({})).await });
+        tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+        call.abort();
+        assert!(call.await.unwrap_err().is_cancelled());
+        done(run.call("spin/work", json!({ "rounds": "10" })).await.unwrap());
+    }
+}
