@@ -1,12 +1,16 @@
 //! The life of one call: who decides, what runs, what is committed.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
 mod common;
 
 use common::{Human, World, blocked, done, failed, value};
 use portcullis::authority::Authority;
 use portcullis::gate::codes::Code;
-use portcullis::{Outcome, RunOptions};
+use portcullis::ids::OperationId;
+use portcullis::journal::{CallState, Journal};
+use portcullis::places::Places;
+use portcullis::publication::source::ConfigFile;
+use portcullis::{Host, Outcome, RunOptions};
 use serde_json::json;
 
 const FILES: &str = r#"
@@ -258,12 +262,18 @@ async fn what_happened_is_in_the_journal() {
         Outcome::Blocked(blocked) => blocked.operation,
         other => panic!("{other:?}"),
     };
-    let journal = world.places().of_config(&std::fs::canonicalize(world.path("portcullis.toml")).unwrap()).unwrap();
-    let journal = portcullis::journal::Journal::open(&journal.join("journal.sqlite")).unwrap();
-    use portcullis::journal::CallState;
-    assert_eq!(journal.state(allowed.report.operation).unwrap(), Some((CallState::Completed, None)));
-    assert_eq!(journal.state(refused).unwrap(), Some((CallState::Blocked, Some("TOOL_DENIED".to_owned()))));
+    assert_eq!(recorded(&world, allowed.report.operation), Some((CallState::Completed, None)));
+    assert_eq!(recorded(&world, refused), Some((CallState::Blocked, Some("TOOL_DENIED".to_owned()))));
 }
+
+/// What a journal that is opened anew says of an operation.
+fn recorded(world: &World, operation: OperationId) -> Option<(CallState, Option<String>)> {
+    let state = world.places().of_config(&std::fs::canonicalize(world.path("portcullis.toml")).unwrap()).unwrap();
+    Journal::open(&state.join("journal.sqlite")).unwrap().state(operation).unwrap()
+}
+
+/// Far longer than a call needs, first compile included.
+const WHILE_ASKED: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// A human who never answers.
 struct Absent(tokio::sync::Notify);
@@ -293,15 +303,13 @@ async fn a_call_that_waits_for_a_human_can_be_cancelled_and_holds_no_slot() {
     let asking =
         tokio::spawn(async move { other.call_until("hello/greet", json!({ "name": "x" }), &token).await.unwrap() });
     human.0.notified().await;
-    done(run.call("text/is-blank", json!({ "text": "" })).await.unwrap());
+    let meanwhile = tokio::time::timeout(WHILE_ASKED, run.call("text/is-blank", json!({ "text": "" }))).await;
+    done(meanwhile.expect("the one slot is free while a human thinks").unwrap());
     cancel.cancel();
     let outcome = asking.await.unwrap();
     assert_eq!(outcome.code(), Some(Code::Cancelled));
     let operation = failed(outcome).report.operation;
-    let journal = world.places().of_config(&std::fs::canonicalize(world.path("portcullis.toml")).unwrap()).unwrap();
-    let journal = portcullis::journal::Journal::open(&journal.join("journal.sqlite")).unwrap();
-    use portcullis::journal::CallState;
-    assert_eq!(journal.state(operation).unwrap(), Some((CallState::Blocked, Some("CANCELLED".to_owned()))));
+    assert_eq!(recorded(&world, operation), Some((CallState::Blocked, Some("CANCELLED".to_owned()))));
 }
 
 #[tokio::test]
@@ -319,4 +327,54 @@ async fn a_caller_that_goes_away_frees_its_slot() {
         assert!(call.await.unwrap_err().is_cancelled());
         done(run.call("spin/work", json!({ "rounds": "10" })).await.unwrap());
     }
+}
+
+/// A human who says yes to a caller that has just gone.
+struct TooLate(tokio_util::sync::CancellationToken);
+
+#[async_trait::async_trait]
+impl portcullis::approval::Route for TooLate {
+    fn name(&self) -> &'static str {
+        "test"
+    }
+    async fn ask(&self, _: &portcullis::approval::Question<'_>) -> portcullis::approval::Reply {
+        self.0.cancel();
+        portcullis::approval::Reply::Yes { who: "someone".to_owned() }
+    }
+}
+
+#[tokio::test]
+async fn a_yes_to_a_caller_that_has_gone_is_recorded_as_cancelled() {
+    let world =
+        World::new("[tools.hello]\nsource = \"hello.wasm\"\n[[policy.rules]]\ntool = \"hello/*\"\nverdict = \"ask\"\n");
+    let cancel = tokio_util::sync::CancellationToken::new();
+    let routes: Vec<std::sync::Arc<dyn portcullis::approval::Route>> =
+        vec![std::sync::Arc::new(TooLate(cancel.clone()))];
+    let run = world.run_with(RunOptions { routes, ..RunOptions::default() }).await;
+    let outcome = run.call_until("hello/greet", json!({ "name": "x" }), &cancel).await.unwrap();
+    assert_eq!(outcome.code(), Some(Code::Cancelled));
+    let operation = failed(outcome).report.operation;
+    assert_eq!(recorded(&world, operation), Some((CallState::Blocked, Some("CANCELLED".to_owned()))));
+}
+
+#[tokio::test]
+async fn a_call_can_be_cancelled_while_its_package_compiles() {
+    let world =
+        World::new("[tools.text]\nsource = \"text.wasm\"\n[[policy.rules]]\ntool = \"*/*\"\nverdict = \"allow\"\n");
+    // The tests share a cache; this one must compile.
+    let places = Places::new(&world.path("state"), &world.path("cache"), &world.path("keys")).unwrap();
+    let host = Host::publish(&ConfigFile::read(&world.path("portcullis.toml")).unwrap(), &places).unwrap();
+    let run = std::sync::Arc::new(host.start(portcullis::Principal::Local, RunOptions::default()).await.unwrap());
+    let cancel = tokio_util::sync::CancellationToken::new();
+    let (other, token) = (run.clone(), cancel.clone());
+    let compiling =
+        tokio::spawn(async move { other.call_until("text/is-blank", json!({ "text": "" }), &token).await.unwrap() });
+    // This runtime has one thread: the call goes on until it first waits, which is for the compiler.
+    tokio::task::yield_now().await;
+    cancel.cancel();
+    let outcome = compiling.await.unwrap();
+    assert_eq!(outcome.code(), Some(Code::Cancelled));
+    // Nothing was decided for good, so nothing is on record.
+    assert_eq!(recorded(&world, failed(outcome).report.operation), None);
+    done(run.call("text/is-blank", json!({ "text": "" })).await.unwrap());
 }
