@@ -1,0 +1,375 @@
+//! JSON Schemas over canonical arguments: compiled once, bounded, and enforced to the last keyword.
+//!
+//! Draft 2020-12 without what reaches outside of the schema or around in it. The types of WIT are not recursive, so that no
+//! schema over arguments has to be: a reference points to `#/$defs/NAME` and never leads back to itself. Unfolded, a schema is
+//! then a tree, whose size bounds the time that one evaluation takes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value as Json};
+
+/// Deepest nesting of an `arguments` schema.
+pub const SCHEMA_DEPTH_MAX: usize = 32;
+/// Largest `arguments` schema, in bytes of JSON.
+pub const SCHEMA_BYTES_MAX: usize = 64 << 10;
+/// Most parts of a schema, with a part that is referred to counted each time.
+pub const SCHEMA_PARTS_MAX: usize = 10_000;
+/// Most patterns of a schema. Each compiles to at most 2 MiB.
+pub const SCHEMA_PATTERNS_MAX: usize = 100;
+
+const PATTERN_BYTES_MAX: usize = 2 << 20;
+const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
+
+/// A compiled schema.
+#[derive(Clone, Debug)]
+pub struct ArgumentSchema {
+    source: Json,
+    validator: Arc<jsonschema::Validator>,
+    patterns: usize,
+}
+
+/// Why a schema is refused at load.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SchemaError {
+    /// Deeper than [`SCHEMA_DEPTH_MAX`] or larger than [`SCHEMA_BYTES_MAX`].
+    #[error("the schema is nested more than {SCHEMA_DEPTH_MAX} deep, or larger than {} KiB", SCHEMA_BYTES_MAX >> 10)]
+    TooLarge,
+    /// More than [`SCHEMA_PARTS_MAX`] parts, or more than [`SCHEMA_PATTERNS_MAX`] patterns.
+    #[error(
+        "the schema has more than {SCHEMA_PARTS_MAX} parts, references unfolded, or more than {SCHEMA_PATTERNS_MAX} patterns"
+    )]
+    TooComplex,
+    /// A keyword that the standard does not have, which a validator would pass over: the schema would accept more than it says.
+    #[error("`{0}` is no keyword of JSON Schema 2020-12")]
+    UnknownKeyword(String),
+    /// A keyword that the standard lets a validator pass over, or that reaches outside of the schema.
+    #[error("`{0}` is not enforced here, so a schema cannot say it")]
+    Unenforced(String),
+    /// A reference elsewhere, to nothing, or around to itself.
+    #[error("`$ref` points to `#/$defs/NAME` of the same schema, and never leads back to itself: `{0}`")]
+    Reference(String),
+    /// Another draft.
+    #[error("`$schema` is `{DRAFT}` where it is there at all")]
+    Draft,
+    /// Not a schema, or with a pattern that cannot be used.
+    #[error("this is no JSON Schema that can be used: {0}")]
+    Invalid(String),
+}
+
+impl ArgumentSchema {
+    /// Compiles a schema: draft 2020-12, formats asserted, no references outside of it, patterns by a linear-time engine.
+    ///
+    /// # Errors
+    ///
+    /// See [`SchemaError`].
+    pub fn new(source: Json) -> Result<Self, SchemaError> {
+        if depth(&source) > SCHEMA_DEPTH_MAX || source.to_string().len() > SCHEMA_BYTES_MAX {
+            return Err(SchemaError::TooLarge);
+        }
+        let mut check = Check { root: source.as_object(), defs: HashMap::new(), patterns: 0 };
+        let mut parts = check.parts(&source)?;
+        // What nothing refers to is checked all the same: a slip in it is a slip.
+        for schema in source.get("$defs").and_then(Json::as_object).into_iter().flat_map(Map::values) {
+            parts = parts.max(check.parts(schema)?);
+        }
+        if parts > SCHEMA_PARTS_MAX || check.patterns > SCHEMA_PATTERNS_MAX {
+            return Err(SchemaError::TooComplex);
+        }
+        let patterns = check.patterns;
+        let validator = validator(&source)?;
+        Ok(Self { source, validator: Arc::new(validator), patterns })
+    }
+
+    /// The schema that nothing fits.
+    pub fn nothing() -> Self {
+        static NOTHING: std::sync::LazyLock<Arc<jsonschema::Validator>> = std::sync::LazyLock::new(|| {
+            #[allow(clippy::expect_used, reason = "a constant, compiled in a test")]
+            Arc::new(validator(&Json::Bool(false)).expect("`false` is a schema"))
+        });
+        Self { source: Json::Bool(false), validator: NOTHING.clone(), patterns: 0 }
+    }
+
+    /// Whether the arguments fit. Validity only: collecting errors can take exponential time.
+    pub fn fits(&self, arguments: &Json) -> bool {
+        self.validator.is_valid(arguments)
+    }
+
+    /// The schema as it was written.
+    pub fn source(&self) -> &Json {
+        &self.source
+    }
+
+    /// How many patterns it compiles.
+    pub fn patterns(&self) -> usize {
+        self.patterns
+    }
+
+    /// The arguments that do not fit, by name and never by value; empty where the schema speaks of the arguments only as a
+    /// whole.
+    pub fn misfits(&self, arguments: &Json) -> Vec<String> {
+        let Some(schema) = self.source.as_object() else { return Vec::new() };
+        let mut names = Vec::new();
+        let required = schema.get("required").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str);
+        names.extend(required.filter(|name| arguments.get(name).is_none()).map(|name| format!("`{name}` is missing")));
+        let properties = schema.get("properties").and_then(Json::as_object).into_iter().flatten();
+        for (name, wanted) in properties {
+            let Some(value) = arguments.get(name) else { continue };
+            // A part refers to definitions of the whole.
+            let part = match (wanted, schema.get("$defs")) {
+                (Json::Object(wanted), Some(defs)) => {
+                    let mut part = wanted.clone();
+                    part.insert("$defs".to_owned(), defs.clone());
+                    Json::Object(part)
+                }
+                _ => wanted.clone(),
+            };
+            if validator(&part).is_ok_and(|part| !part.is_valid(value)) {
+                names.push(format!("`{name}` does not fit"));
+            }
+        }
+        if let Some(whole) = schema.get("const").and_then(Json::as_object) {
+            let empty = Map::new();
+            let given = arguments.as_object().unwrap_or(&empty);
+            let other = |name: &&String| whole.get(*name) != given.get(*name);
+            let mut differing: Vec<&String> = whole.keys().chain(given.keys()).filter(other).collect();
+            differing.sort();
+            differing.dedup();
+            names.extend(differing.into_iter().map(|name| format!("`{name}` differs")));
+        }
+        names
+    }
+}
+
+fn validator(source: &Json) -> Result<jsonschema::Validator, SchemaError> {
+    let patterns = jsonschema::PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
+    jsonschema::options()
+        .with_draft(jsonschema::Draft::Draft202012)
+        .with_pattern_options(patterns)
+        // The standard leaves both open; a rule that says `format` means it.
+        .should_validate_formats(true)
+        .should_ignore_unknown_formats(false)
+        .build(source)
+        .map_err(|error| SchemaError::Invalid(error.to_string()))
+}
+
+const OF_VALUES: [&str; 25] = [
+    "$comment",
+    "type",
+    "enum",
+    "const",
+    "multipleOf",
+    "maximum",
+    "exclusiveMaximum",
+    "minimum",
+    "exclusiveMinimum",
+    "maxLength",
+    "minLength",
+    "pattern",
+    "maxItems",
+    "minItems",
+    "uniqueItems",
+    "maxContains",
+    "minContains",
+    "maxProperties",
+    "minProperties",
+    "required",
+    "dependentRequired",
+    "format",
+    "title",
+    "description",
+    "deprecated",
+];
+const ABOUT: [&str; 4] = ["default", "readOnly", "writeOnly", "examples"];
+const OF_SCHEMA: [&str; 10] = [
+    "items",
+    "contains",
+    "additionalProperties",
+    "propertyNames",
+    "if",
+    "then",
+    "else",
+    "not",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+];
+const OF_SCHEMAS: [&str; 4] = ["prefixItems", "allOf", "anyOf", "oneOf"];
+const OF_NAMED: [&str; 3] = ["properties", "patternProperties", "dependentSchemas"];
+const UNENFORCED: [&str; 8] = [
+    "$id",
+    "$anchor",
+    "$dynamicRef",
+    "$dynamicAnchor",
+    "$vocabulary",
+    "contentEncoding",
+    "contentMediaType",
+    "contentSchema",
+];
+
+struct Check<'s> {
+    root: Option<&'s Map<String, Json>>,
+    /// Parts of each definition; none while it is being counted.
+    defs: HashMap<&'s str, Option<usize>>,
+    patterns: usize,
+}
+
+impl<'s> Check<'s> {
+    /// The parts of a schema, references unfolded.
+    fn parts(&mut self, schema: &'s Json) -> Result<usize, SchemaError> {
+        let Some(map) = schema.as_object() else { return Ok(1) };
+        let mut parts = 1usize;
+        for (keyword, value) in map {
+            let keyword = keyword.as_str();
+            let mut add = |more: Result<usize, SchemaError>| more.map(|more| parts = parts.saturating_add(more));
+            if OF_SCHEMA.contains(&keyword) {
+                add(self.parts(value))?;
+            } else if OF_SCHEMAS.contains(&keyword) {
+                value.as_array().into_iter().flatten().try_for_each(|schema| add(self.parts(schema)))?;
+            } else if OF_NAMED.contains(&keyword) {
+                let named = value.as_object();
+                if keyword == "patternProperties" {
+                    self.patterns += named.map_or(0, Map::len);
+                }
+                named.into_iter().flat_map(Map::values).try_for_each(|schema| add(self.parts(schema)))?;
+            } else if keyword == "$ref" {
+                add(self.reference(value))?;
+            } else if keyword == "$schema" {
+                if value.as_str().map(|uri| uri.trim_end_matches('#')) != Some(DRAFT) {
+                    return Err(SchemaError::Draft);
+                }
+            } else if keyword == "$defs" {
+                if !self.root.is_some_and(|root| std::ptr::eq(root, map)) {
+                    return Err(SchemaError::Reference("definitions stand at the top".to_owned()));
+                }
+            } else if UNENFORCED.contains(&keyword) {
+                return Err(SchemaError::Unenforced(keyword.to_owned()));
+            } else if OF_VALUES.contains(&keyword) || ABOUT.contains(&keyword) {
+                self.patterns += usize::from(keyword == "pattern");
+                // A list of values is compared one by one.
+                add(Ok(value.as_array().map_or(0, Vec::len)))?;
+            } else {
+                return Err(SchemaError::UnknownKeyword(keyword.to_owned()));
+            }
+        }
+        Ok(parts)
+    }
+
+    fn reference(&mut self, target: &'s Json) -> Result<usize, SchemaError> {
+        let error = || SchemaError::Reference(target.as_str().unwrap_or("not a text").to_owned());
+        let name = target.as_str().and_then(|target| target.strip_prefix("#/$defs/")).ok_or_else(error)?;
+        match self.defs.get(name) {
+            Some(Some(parts)) => return Ok(*parts),
+            Some(None) => return Err(error()),
+            None => {}
+        }
+        let defs = self.root.and_then(|root| root.get("$defs")).and_then(Json::as_object);
+        // A name with an escape (RFC 6901) or in percent form is another name than it looks.
+        let plain = !name.contains(['/', '~', '%']);
+        let schema = defs.filter(|_| plain).and_then(|defs| defs.get(name)).ok_or_else(error)?;
+        self.defs.insert(name, None);
+        let parts = self.parts(schema)?;
+        self.defs.insert(name, Some(parts));
+        Ok(parts)
+    }
+}
+
+fn depth(json: &Json) -> usize {
+    match json {
+        Json::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Json::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn schema(source: Json) -> ArgumentSchema {
+        ArgumentSchema::new(source).unwrap()
+    }
+
+    #[test]
+    fn schemas_reach_no_network_and_no_file_and_use_the_linear_engine() {
+        for bad in [
+            json!({ "$ref": "https://example.com/schema.json" }),
+            json!({ "$ref": "file:///etc/passwd" }),
+            json!({ "$ref": "#/$defs/none" }),
+            json!({ "$ref": 1 }),
+            json!({ "$id": "https://example.com/", "$ref": "schema.json" }),
+            json!({ "pattern": "(a)\\1" }),
+            json!({ "pattern": "(" }),
+            json!({ "type": "nothing" }),
+            json!({ "format": "nonsense" }),
+            json!({ "contentEncoding": "base64" }),
+            json!({ "$schema": "http://json-schema.org/draft-07/schema#" }),
+            json!({ "properties": { "a": { "propertys": {} } } }),
+            json!({ "$defs": { "unused": { "tipe": "string" } } }),
+            json!([]),
+            json!("x"),
+        ] {
+            assert!(ArgumentSchema::new(bad.clone()).is_err(), "{bad}");
+        }
+        let slow = schema(json!({ "pattern": "^(a+)+$" }));
+        assert!(!slow.fits(&json!(format!("{}b", "a".repeat(100_000)))));
+    }
+
+    #[test]
+    fn nothing_fits_nothing() {
+        assert!(!ArgumentSchema::nothing().fits(&json!({})));
+    }
+
+    #[test]
+    fn depth_size_and_patterns_are_bounded() {
+        let mut deep = json!({});
+        for _ in 0..SCHEMA_DEPTH_MAX {
+            deep = json!({ "not": deep });
+        }
+        assert_eq!(ArgumentSchema::new(deep).unwrap_err(), SchemaError::TooLarge);
+        let many: Vec<Json> = (0..=SCHEMA_PATTERNS_MAX).map(|n| json!({ "pattern": format!("^{n}") })).collect();
+        assert_eq!(ArgumentSchema::new(json!({ "anyOf": many })).unwrap_err(), SchemaError::TooComplex);
+        assert!(ArgumentSchema::new(json!({ "pattern": "(\\w{1000}){1000}" })).is_err());
+    }
+
+    #[test]
+    fn shared_parts_cannot_double_the_time_of_an_evaluation() {
+        for keyword in ["anyOf", "allOf", "oneOf"] {
+            let mut defs = json!({ "a0": { "const": 1 } });
+            for level in 1..=30 {
+                let below = json!({ "$ref": format!("#/$defs/a{}", level - 1) });
+                defs[format!("a{level}")] = json!({ keyword: [below, below] });
+            }
+            let bomb = json!({ "$defs": defs, "$ref": "#/$defs/a30" });
+            assert_eq!(ArgumentSchema::new(bomb).unwrap_err(), SchemaError::TooComplex, "{keyword}");
+        }
+        let shared = json!({ "$defs": { "name": { "type": "string", "format": "ipv4" } },
+            "properties": { "a": { "$ref": "#/$defs/name" }, "b": { "$ref": "#/$defs/name" } } });
+        assert!(schema(shared.clone()).fits(&json!({ "a": "10.0.0.1" })));
+        assert!(!schema(shared).fits(&json!({ "b": "10.0.0" })), "formats are asserted");
+    }
+
+    #[test]
+    fn no_reference_leads_back_to_itself() {
+        for bad in [
+            json!({ "$ref": "#" }),
+            json!({ "allOf": [{ "$ref": "#" }] }),
+            json!({ "$defs": { "a": { "not": { "$ref": "#/$defs/a" } } }, "$ref": "#/$defs/a" }),
+            json!({ "$defs": { "a": { "$ref": "#/$defs/b" }, "b": { "items": { "$ref": "#/$defs/a" } } } }),
+        ] {
+            assert!(matches!(ArgumentSchema::new(bad.clone()), Err(SchemaError::Reference(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named_and_never_shown() {
+        let wanted = schema(json!({ "$defs": { "data": { "pattern": "^/data/" } },
+            "properties": { "path": { "$ref": "#/$defs/data" }, "mode": { "const": "r" } }, "required": ["path", "as"] }));
+        let misfits = wanted.misfits(&json!({ "path": "/secret", "mode": "r" }));
+        assert_eq!(misfits, ["`as` is missing", "`path` does not fit"]);
+        let exact = schema(json!({ "const": { "path": "/a", "mode": "r" } }));
+        assert_eq!(exact.misfits(&json!({ "path": "/b", "mode": "r", "x": 1 })), ["`path` differs", "`x` differs"]);
+        assert!(schema(json!({ "maxProperties": 0 })).misfits(&json!({ "a": 1 })).is_empty());
+    }
+}
