@@ -4,6 +4,9 @@
 //! resolve → decode → decide → commit → mint → execute → commit → result
 //! ```
 
+mod asking;
+mod deciding;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,18 +15,23 @@ use sha2::{Digest, Sha256};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-use crate::approval::{Question, Reply};
 use crate::gate::codes::Code;
-use crate::gate::{Answer, Availability, Confirmation, Denial, Evaluation, Facts, Permit, Verdict, evaluate};
+use crate::gate::{Answer, Availability, Basis, Confirmation, Denial, Evaluation, Permit, Verdict};
 use crate::host::{Blocked, Failure, Host, HostError, Outcome, Output, Report, Run};
 use crate::ids::{CallDigest, OperationId, ToolId};
-use crate::journal::{self, Decided, Event, Sync};
+use crate::journal::{self, Decided, Event, JournalError, Sync};
 use crate::publication::config::Durability;
 use crate::publication::{PackageState, PublishedTool};
 use crate::sandbox::{CompileError, Ended, Execution, Program};
 use crate::value::{self, canonical_bytes, strict_json};
+use asking::ask;
+use deciding::decide;
+pub(crate) use deciding::launch_problems;
 
 const CANCELLED: &str = "the caller cancelled the call";
+
+/// How often a call is decided again because what its allow rests on was used up by another meanwhile.
+const ATTEMPTS: usize = 16;
 
 /// Arguments as they come in.
 pub enum Arguments<'a> {
@@ -31,6 +39,8 @@ pub enum Arguments<'a> {
     Text(&'a [u8]),
     /// Parsed by the caller.
     Parsed(Json),
+    /// Not known yet: what can be said of a tool without a call.
+    Unknown,
 }
 
 /// A call as far as it is known before anything is decided.
@@ -42,6 +52,13 @@ struct Known<'r> {
     /// None where the tool is not known.
     arguments: Option<Result<value::Arguments, String>>,
     call: Option<CallDigest>,
+}
+
+/// What a decision led to.
+enum Proceeded {
+    Ended(Outcome),
+    /// A human must say, and nobody has yet.
+    Asked(Confirmation),
 }
 
 /// Makes one call.
@@ -57,16 +74,19 @@ pub(crate) async fn call(
         Ok(slot) => slot,
         Err(outcome) => return Ok(outcome),
     };
-    let known = know(run, tool, arguments);
-    match decide(run, &known, None).into_verdict(operation, Instant::now()) {
-        Verdict::Deny(denial) => block(run, &known, operation, denial),
-        Verdict::Confirm(confirmation) => {
-            // A human may take an hour.
-            drop(slot);
-            ask(run, known, operation, &confirmation, cancel).await
-        }
-        Verdict::Allow(_) => proceed(run, known, operation, None, cancel).await,
-    }
+    let mut known = know(run, tool, arguments);
+    let confirmation =
+        match decide(run, &known, Some(operation), None, |it| it.into_verdict(operation, Instant::now()))? {
+            Verdict::Deny(denial) => return block(run, &known, operation, denial),
+            Verdict::Confirm(confirmation) => confirmation,
+            Verdict::Allow(_) => match proceed(run, &mut known, operation, None, cancel).await? {
+                Proceeded::Ended(outcome) => return Ok(outcome),
+                Proceeded::Asked(confirmation) => confirmation,
+            },
+        };
+    // A human may take an hour.
+    drop(slot);
+    ask(run, known, operation, &confirmation, cancel).await
 }
 
 /// A slot to run in, or how the call ends without one.
@@ -74,21 +94,21 @@ async fn slot(run: &Run, operation: OperationId, cancel: &CancellationToken) -> 
     let slot = tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(not_run(operation, Code::Cancelled, CANCELLED)),
-        slot = run.host.slot() => slot,
+        slot = run.shared.host.slot() => slot,
     };
     let text = "this host has as many calls waiting as it allows; try again";
     slot.ok_or_else(|| not_run(operation, Code::LimitHost, text))
 }
 
 /// Lets every source vote, and runs nothing.
-pub(crate) fn explain(run: &Run, tool: &str, arguments: Arguments<'_>) -> Explanation {
+pub(crate) fn explain(run: &Run, tool: &str, arguments: Arguments<'_>) -> Result<Explanation, HostError> {
     let known = know(run, tool, arguments);
-    let evaluation = decide(run, &known, None);
+    let evaluation = decide(run, &known, None, None, |decision| decision.explain())?;
     let arguments = match known.arguments {
         Some(Ok(arguments)) => Some(arguments.canonical),
         _ => None,
     };
-    Explanation { tool: known.id, arguments, evaluation }
+    Ok(Explanation { tool: known.id, arguments, call: known.call, evaluation })
 }
 
 /// What `explain` shows.
@@ -98,6 +118,8 @@ pub struct Explanation {
     pub tool: ToolId,
     /// The canonical arguments, where they are valid.
     pub arguments: Option<Json>,
+    /// The exact call, where it is known.
+    pub call: Option<CallDigest>,
     /// The votes and what follows from them.
     pub evaluation: Evaluation,
 }
@@ -119,12 +141,13 @@ fn know<'r>(run: &'r Run, tool: &str, arguments: Arguments<'_>) -> Known<'r> {
         (None, Some(PackageState::Ambiguous(why))) => Some(Availability::Ambiguous(why.clone())),
         (None, Some(PackageState::Ready(_)) | None) => None,
     };
-    let decoded = tool.map(|tool| {
+    let decoded = tool.and_then(|tool| {
         let json = match arguments {
-            Arguments::Text(text) => strict_json(text).map_err(|error| error.to_string())?,
-            Arguments::Parsed(json) => json,
+            Arguments::Text(text) => strict_json(text).map_err(|error| error.to_string()),
+            Arguments::Parsed(json) => Ok(json),
+            Arguments::Unknown => return None,
         };
-        tool.function.plan.decode(&json).map_err(|mismatch| mismatch.to_string())
+        Some(json.and_then(|json| tool.function.plan.decode(&json).map_err(|mismatch| mismatch.to_string())))
     });
     let call = match (tool, &decoded) {
         (Some(tool), Some(Ok(arguments))) => {
@@ -138,126 +161,38 @@ fn know<'r>(run: &'r Run, tool: &str, arguments: Arguments<'_>) -> Known<'r> {
     Known { id, tool, shown, registry, arguments: decoded, call }
 }
 
-fn decide(run: &Run, known: &Known<'_>, answer: Option<&Answer>) -> Evaluation {
-    evaluate(&Facts {
-        tool: &known.id,
-        visible: known.shown,
-        registry: known.registry.clone(),
-        narrowing: &run.narrowing,
-        arguments: known.arguments.as_ref().map(|arguments| match arguments {
-            Ok(arguments) => Ok(&arguments.canonical),
-            Err(what) => Err(what.clone()),
-        }),
-        configured: known.tool.map(|tool| &*tool.ceiling),
-        policy: known.tool.map(|tool| &tool.policy),
-        unenforceable: None,
-        answer,
-        call: known.call,
-    })
-}
-
 /// Commits the refusal, and publishes it.
 fn block(run: &Run, known: &Known<'_>, operation: OperationId, denial: Denial) -> Result<Outcome, HostError> {
     let code = Some(denial.code);
-    run.host.shared.journal.decided(&record(run, known, operation, &json!({})), Event::Refuse, code, Sync::Durable)?;
+    let journal = run.shared.host.journal();
+    journal.decided(&record(run, known, operation, &json!({})), Event::Refuse, code, None, Sync::Durable)?;
     tracing::info!(%operation, tool = %known.id, code = %denial.code, "blocked");
     Ok(Outcome::Blocked(Blocked { denial, operation }))
-}
-
-/// Commits the question, offers it on the routes, and decides again with the answer.
-async fn ask(
-    run: &Run,
-    known: Known<'_>,
-    operation: OperationId,
-    confirmation: &Confirmation,
-    cancel: &CancellationToken,
-) -> Result<Outcome, HostError> {
-    let denial = |code, reason: &str| {
-        // Who said no knows why, and needs no advice on how to say yes.
-        let hint = (code != Code::ConsentRefused).then(|| confirmation.hint().to_owned());
-        Denial { code, reason: reason.to_owned(), hint }
-    };
-    if run.was_refused(&confirmation.call()) {
-        return block(run, &known, operation, denial(Code::ConsentRefused, "a human said no to this call before"));
-    }
-    let (Some(tool), Some(Ok(arguments)), false) = (known.tool, &known.arguments, run.routes.is_empty()) else {
-        let reason = format!("a human must allow this call, and nobody can be asked here: {}", confirmation.reason());
-        return block(run, &known, operation, denial(Code::ConsentRequired, &reason));
-    };
-    let journal = &run.host.shared.journal;
-    let authority = confirmation.authority().to_json();
-    journal.decided(&record(run, &known, operation, &authority), Event::Ask, None, Sync::Durable)?;
-    let question = Question {
-        tool: &known.id,
-        claim: tool.descriptor.description.as_deref(),
-        arguments: &arguments.canonical,
-        authority: confirmation.authority(),
-        reason: confirmation.reason(),
-    };
-    for route in &run.routes {
-        let reply = tokio::select! {
-            biased;
-            () = cancel.cancelled() => {
-                journal.answered(operation, Event::Refuse, Some(Code::Cancelled), "nobody", Sync::Durable)?;
-                return Ok(not_run(operation, Code::Cancelled, CANCELLED));
-            }
-            reply = route.ask(&question) => reply,
-        };
-        match reply {
-            Reply::Nobody => {}
-            Reply::Yes { who } => {
-                let answer = confirmation.accept(route.name(), who);
-                let _slot = match slot(run, operation, cancel).await {
-                    Ok(slot) => slot,
-                    Err(outcome) => {
-                        let code = outcome.code();
-                        journal.answered(operation, Event::Refuse, code, &by(&answer), Sync::Durable)?;
-                        return Ok(outcome);
-                    }
-                };
-                return proceed(run, known, operation, Some(answer), cancel).await;
-            }
-            Reply::No { who } => {
-                run.remember_refusal(confirmation.call());
-                let code = Code::ConsentRefused;
-                journal.answered(
-                    operation,
-                    Event::Refuse,
-                    Some(code),
-                    &format!("{}: {who}", route.name()),
-                    Sync::Durable,
-                )?;
-                let denial = denial(code, "a human said no to this call");
-                return Ok(Outcome::Blocked(Blocked { denial, operation }));
-            }
-        }
-    }
-    journal.answered(operation, Event::Refuse, Some(Code::ConsentRequired), "nobody", Sync::Durable)?;
-    let reason = format!("a human must allow this call, and nobody answered: {}", confirmation.reason());
-    Ok(Outcome::Blocked(Blocked { denial: denial(Code::ConsentRequired, &reason), operation }))
 }
 
 /// Compiles if need be, decides for good, and runs.
 async fn proceed(
     run: &Run,
-    mut known: Known<'_>,
+    known: &mut Known<'_>,
     operation: OperationId,
-    answer: Option<Answer>,
+    answer: Option<&Answer>,
     cancel: &CancellationToken,
-) -> Result<Outcome, HostError> {
+) -> Result<Proceeded, HostError> {
+    let journal = run.shared.host.journal();
+    let refuse = |code: Code| match answer {
+        // A call that nobody was asked about has no record yet, and needs none: nothing was decided for good.
+        None => Ok(()),
+        Some(answer) => journal.answered(operation, Event::Refuse, Some(code), Some(&by(answer)), Sync::Durable),
+    };
     let program = match known.tool {
         Some(tool) => {
             let compiled = tokio::select! {
                 biased;
                 () = cancel.cancelled() => {
-                    // A call that nobody was asked about has no record yet, and needs none: nothing was decided for good.
-                    if let Some(answer) = &answer {
-                        let code = Some(Code::Cancelled);
-                        run.host.shared.journal.answered(operation, Event::Refuse, code, &by(answer), Sync::Durable)?;
-                    }
-                    return Ok(not_run(operation, Code::Cancelled, CANCELLED));
+                    refuse(Code::Cancelled)?;
+                    return Ok(Proceeded::Ended(not_run(operation, Code::Cancelled, CANCELLED)));
                 }
-                compiled = program(&run.host, tool) => compiled,
+                compiled = program(&run.shared.host, tool) => compiled,
             };
             compiled.map_err(|error| known.registry = Some(Availability::Unavailable(error.to_string()))).ok()
         }
@@ -269,45 +204,60 @@ async fn proceed(
     {
         known.registry = Some(Availability::Changed);
     }
-    let verdict = decide(run, &known, answer.as_ref()).into_verdict(operation, Instant::now());
-    match (verdict, program, known.tool, &known.arguments) {
-        (Verdict::Allow(permit), Some(program), Some(tool), Some(Ok(arguments))) => {
-            let decision = record(run, &known, operation, &permit.authority().to_json());
-            execute(run, &decision, permit, (&program, tool), arguments, answer.as_ref(), cancel).await
-        }
-        (Verdict::Deny(denial), ..) => match &answer {
-            None => block(run, &known, operation, denial),
-            Some(answer) => {
-                let code = Some(denial.code);
-                run.host.shared.journal.answered(operation, Event::Refuse, code, &by(answer), Sync::Durable)?;
-                Ok(Outcome::Blocked(Blocked { denial, operation }))
+    for _ in 0..ATTEMPTS {
+        let verdict = decide(run, known, Some(operation), answer, |it| it.into_verdict(operation, Instant::now()))?;
+        match (verdict, &program, known.tool, &known.arguments) {
+            (Verdict::Allow(permit), Some(program), Some(tool), Some(Ok(arguments))) => {
+                let decision = record(run, known, operation, &permit.authority().to_json());
+                match start(run, &decision, &permit, answer.is_some()) {
+                    Ok(sync) => {
+                        let outcome = execute(run, &decision, permit, (program, tool), arguments, sync, cancel).await?;
+                        return Ok(Proceeded::Ended(outcome));
+                    }
+                    Err(JournalError::Lost) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
-        },
-        _ => Err(HostError::Fault("a call was allowed that is not known".to_owned())),
+            (Verdict::Deny(denial), ..) if answer.is_some() => {
+                refuse(denial.code)?;
+                return Ok(Proceeded::Ended(Outcome::Blocked(Blocked { denial, operation })));
+            }
+            (Verdict::Deny(denial), ..) => return block(run, known, operation, denial).map(Proceeded::Ended),
+            (Verdict::Confirm(confirmation), ..) if answer.is_none() => return Ok(Proceeded::Asked(confirmation)),
+            _ => return Err(HostError::Fault("a call was allowed that is not known".to_owned())),
+        }
     }
+    Err(HostError::Fault("what this call rests on was used up by others again and again".to_owned()))
 }
 
-/// Commits that the call starts, spends the permit, and commits what became of it before anybody sees it.
+/// Commits that the call starts, and uses up what the allow rests on, in one step.
+fn start(run: &Run, decision: &Decided<'_>, permit: &Permit, was_asked: bool) -> Result<Sync, JournalError> {
+    let effect_free = permit.authority().is_effect_free() && !permit.basis().is_spent();
+    let sync = match run.shared.host.published().config.durability {
+        Durability::Effects if effect_free => Sync::Committed,
+        _ => Sync::Durable,
+    };
+    let (journal, basis) = (run.shared.host.journal(), Some(permit.basis()));
+    if was_asked {
+        journal.answered(decision.operation, Event::Allow, None, basis, sync)?;
+    } else {
+        journal.decided(decision, Event::Allow, None, basis, sync)?;
+    }
+    Ok(sync)
+}
+
+/// Spends the permit, and commits what became of the call before anybody sees it.
 async fn execute(
     run: &Run,
     decision: &Decided<'_>,
     permit: Permit,
     (program, tool): (&Program, &PublishedTool),
     arguments: &value::Arguments,
-    answer: Option<&Answer>,
+    sync: Sync,
     cancel: &CancellationToken,
 ) -> Result<Outcome, HostError> {
-    let shared = &run.host.shared;
+    let shared = &run.shared.host.shared;
     let operation = decision.operation;
-    let effect_free = permit.authority().is_effect_free() && answer.is_none();
-    let sync = match shared.config.durability {
-        Durability::Effects if effect_free => Sync::Committed,
-        _ => Sync::Durable,
-    };
-    match answer {
-        None => shared.journal.decided(decision, Event::Allow, None, sync)?,
-        Some(answer) => shared.journal.answered(operation, Event::Allow, None, &by(answer), sync)?,
-    }
     let authority = permit.authority().lines();
     let call = decision.call.ok_or_else(|| HostError::Fault("a call without a digest was allowed".to_owned()))?;
     let execution = shared.sandbox.execute(program, &tool.function, &call, &arguments.values, permit, cancel).await;
@@ -354,16 +304,17 @@ pub(crate) async fn program(host: &Host, tool: &PublishedTool) -> Result<Arc<Pro
 fn record<'k>(run: &'k Run, known: &'k Known<'_>, operation: OperationId, authority: &Json) -> Decided<'k> {
     Decided {
         operation,
-        principal: &run.principal,
+        principal: &run.shared.principal,
         tool: &known.id,
         package: known.tool.map(|tool| tool.package.digest),
         call: known.call,
         authority: authority.clone(),
+        arguments: None,
     }
 }
 
-fn by(answer: &Answer) -> String {
-    format!("{}: {}", answer.route(), answer.who())
+fn by(answer: &Answer) -> Basis {
+    Basis::Human { route: answer.route(), who: answer.who().to_owned() }
 }
 
 /// A call that ends before anything ran.

@@ -1,9 +1,9 @@
 //! The library's front: open a configuration, start a run, make calls.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -11,13 +11,15 @@ use serde_json::Value as Json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::approval::Route;
+use crate::approval::{ConsentToken, Route};
 use crate::authority::Authority;
 use crate::call::{self, Arguments, Explanation};
 use crate::gate::Denial;
 use crate::gate::codes::Code;
+use crate::gate::grant::{LaunchGrant, StandingGrant};
+use crate::gate::manifest::Manifest;
 use crate::gate::policy::ToolGlob;
-use crate::ids::{CallDigest, OperationId, Principal, RunId, ToolId};
+use crate::ids::{CallDigest, ConsentDigest, GrantId, OperationId, Principal, RunId, ToolId};
 use crate::journal::{Journal, JournalError};
 use crate::places::Places;
 use crate::publication::Snapshot;
@@ -37,9 +39,29 @@ pub enum HostError {
     /// The journal cannot be used, so nothing may run.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The run cannot start as it was asked to: what it requires is missing or denied, and nothing has run.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
     /// The engine cannot be set up, or something went wrong that is no fault of the tool.
     #[error("{0}")]
     Fault(String),
+}
+
+/// Why a run did not start. Each problem has the code that a call would get.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the run cannot start: {}", .problems.iter().map(|problem| problem.what.as_str()).collect::<Vec<_>>().join("; "))]
+pub struct LaunchError {
+    /// At least one.
+    pub problems: Vec<LaunchProblem>,
+}
+
+/// One thing that stands in the way of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LaunchProblem {
+    /// The code.
+    pub code: Code,
+    /// One sentence, for the operator.
+    pub what: String,
 }
 
 /// A host with one configuration.
@@ -49,12 +71,24 @@ pub struct Host {
 }
 
 pub(crate) struct Shared {
-    pub config: Config,
-    pub snapshot: Arc<Snapshot>,
+    published: RwLock<Arc<Published>>,
     pub sandbox: Sandbox,
     pub journal: Journal,
+    /// Grants that were read: they never change.
+    grants: Mutex<HashMap<GrantId, Arc<LaunchGrant>>>,
     slots: Arc<Semaphore>,
     waiting: AtomicUsize,
+    /// As it was when the host was opened.
+    concurrent: u32,
+}
+
+/// A configuration with the snapshot that was compiled from it.
+#[derive(Debug)]
+pub struct Published {
+    /// The configuration.
+    pub config: Config,
+    /// What a run that begins now sees.
+    pub snapshot: Arc<Snapshot>,
 }
 
 /// What narrows a run, and how it asks. The default narrows nothing and asks nobody.
@@ -62,21 +96,40 @@ pub(crate) struct Shared {
 pub struct RunOptions {
     /// Patterns of which a tool must match one to be seen; none shows all. Only removes.
     pub visible: Option<Vec<ToolGlob>>,
-    /// What is left of every call's authority; none leaves it as it is.
+    /// What is left of every call's authority; none leaves it as it is. [`Authority::configured`] and [`Authority::deny_all`]
+    /// are the two ends.
     pub narrowing: Option<Authority>,
+    /// What the workflow or skill declares that the run is for. A call that it does not declare is denied.
+    pub manifest: Option<Arc<Manifest>>,
+    /// Launch with these grants alone; none means all that the principal has.
+    pub grants: Option<Vec<GrantId>>,
+    /// Permissions for exact calls that a human gave beforehand.
+    pub consents: Vec<ConsentToken>,
     /// The ways to a human, in order.
     pub routes: Vec<Arc<dyn Route>>,
 }
 
-/// One run: the snapshot that it began with, and its calls.
+/// One run: what it began with, and its calls. A plugin of the embedding program gets its own view of it, which is narrower.
 pub struct Run {
-    pub(crate) host: Host,
-    pub(crate) principal: Principal,
-    pub(crate) snapshot: Arc<Snapshot>,
-    pub(crate) narrowing: Authority,
-    pub(crate) routes: Vec<Arc<dyn Route>>,
+    pub(crate) shared: Arc<RunShared>,
+    /// What the run and its plugin leave; none leaves everything.
+    pub(crate) narrowing: Option<Authority>,
+    pub(crate) plugin: Option<String>,
+}
+
+/// What all views of a run have in common.
+pub(crate) struct RunShared {
+    pub host: Host,
+    pub principal: Principal,
+    pub id: RunId,
+    /// What was published when the run began.
+    pub began: Arc<Published>,
+    pub routes: Vec<Arc<dyn Route>>,
+    pub manifest: Option<Arc<Manifest>>,
+    pub consents: Vec<ConsentDigest>,
+    /// The grants that the run began with.
+    pub grants: HashSet<GrantId>,
     visible: Option<Vec<ToolGlob>>,
-    id: RunId,
     steps: AtomicU64,
     refused: Mutex<HashSet<CallDigest>>,
 }
@@ -188,58 +241,107 @@ impl Host {
     pub fn publish(file: &ConfigFile, places: &Places) -> Result<Self, HostError> {
         let config = file.parse()?;
         let journal = Journal::open(&places.of_config(&file.path)?.join("journal.sqlite"))?;
-        let owner = |name: &str| {
-            journal.wire_name_owner(name).unwrap_or_else(|error| {
-                tracing::warn!(%error, "wire names served before are not known");
-                None
-            })
-        };
-        let snapshot = Snapshot::publish(&file.path, &config, &file.lock()?, owner)?;
-        journal.reserve_wire_names(snapshot.tools().map(|(id, tool)| (tool.descriptor.wire_name.as_str(), id)))?;
         let sandbox = Sandbox::new(config.concurrent, places.key()?, Some(&places.code())).map_err(HostError::Fault)?;
-        for folder in config.folders() {
-            sandbox.folder(&folder)?;
-        }
+        let published = compile(file, config, &journal, &sandbox)?;
+        let concurrent = published.config.concurrent;
         Ok(Self {
             shared: Arc::new(Shared {
-                slots: Arc::new(Semaphore::new(config.concurrent as usize)),
+                slots: Arc::new(Semaphore::new(concurrent as usize)),
                 waiting: AtomicUsize::new(0),
-                config,
-                snapshot: Arc::new(snapshot),
+                published: RwLock::new(Arc::new(published)),
+                grants: Mutex::default(),
+                concurrent,
                 sandbox,
                 journal,
             }),
         })
     }
 
-    /// The published snapshot.
-    pub fn snapshot(&self) -> &Arc<Snapshot> {
-        &self.shared.snapshot
+    /// Publishes another configuration while runs live. A run keeps what it began with, met with what is newest: a new deny
+    /// reaches it at its next decision, a new allow only runs that begin later. `limits.concurrent` stays as it was.
+    ///
+    /// # Errors
+    ///
+    /// See [`HostError`]; then nothing has changed.
+    pub fn republish(&self, file: &ConfigFile) -> Result<(), HostError> {
+        let config = file.parse()?;
+        let published = compile(file, config, &self.shared.journal, &self.shared.sandbox)?;
+        if published.config.concurrent != self.shared.concurrent {
+            tracing::warn!("`limits.concurrent` takes effect when the host is started again");
+        }
+        *self.shared.published.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(published);
+        Ok(())
     }
 
-    /// The configuration that was published.
-    pub fn config(&self) -> &Config {
-        &self.shared.config
+    /// What is published now.
+    pub fn published(&self) -> Arc<Published> {
+        self.shared.published.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The journal, where launch grants and consents are kept too.
+    pub fn journal(&self) -> &Journal {
+        &self.shared.journal
     }
 
     /// Starts a run.
     ///
     /// # Errors
     ///
-    /// The operating system has no randomness for its id.
+    /// [`HostError::Launch`] where the manifest does not fit this host, requires what is missing or denied, or a grant that the
+    /// run is to be launched with is none of the principal's.
     pub async fn start(&self, principal: Principal, options: RunOptions) -> Result<Run, HostError> {
         let id = RunId::random().map_err(|error| HostError::Fault(error.to_string()))?;
-        Ok(Run {
-            host: self.clone(),
-            principal,
-            snapshot: self.shared.snapshot.clone(),
-            narrowing: options.narrowing.unwrap_or_else(Authority::configured),
-            routes: options.routes,
-            visible: options.visible,
-            id,
-            steps: AtomicU64::new(0),
-            refused: Mutex::default(),
-        })
+        let held = self.shared.journal.grant_ids(&principal)?;
+        let grants = match options.grants {
+            None => held,
+            Some(wanted) => {
+                let missing = wanted.iter().filter(|id| !held.contains(id)).map(|id| LaunchProblem {
+                    code: Code::ConsentRequired,
+                    what: format!("the grant {id} is not there, has ended, or is for another principal or one run"),
+                });
+                let problems: Vec<_> = missing.collect();
+                if !problems.is_empty() {
+                    return Err(LaunchError { problems }.into());
+                }
+                wanted.into_iter().collect()
+            }
+        };
+        let run = Run {
+            shared: Arc::new(RunShared {
+                host: self.clone(),
+                principal,
+                id,
+                began: self.published(),
+                routes: options.routes,
+                manifest: options.manifest,
+                consents: options.consents.iter().map(ConsentToken::digest).collect(),
+                grants,
+                visible: options.visible,
+                steps: AtomicU64::new(0),
+                refused: Mutex::default(),
+            }),
+            narrowing: options.narrowing.filter(|narrowing| *narrowing != Authority::configured()),
+            plugin: None,
+        };
+        let problems = call::launch_problems(&run)?;
+        if problems.is_empty() { Ok(run) } else { Err(LaunchError { problems }.into()) }
+    }
+
+    /// The grants of a principal for a tool that a run may use: those that it began with, and those that are bound to it.
+    pub(crate) fn standing_grants(
+        &self,
+        run: &RunShared,
+        tool: &ToolId,
+        operation: Option<OperationId>,
+    ) -> Result<Vec<StandingGrant>, HostError> {
+        let mut known = self.shared.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut standing = self.shared.journal.standing_grants(&run.principal, tool, operation, &known)?;
+        standing.retain(|it| match it.grant.run {
+            Some(bound) => bound == run.id,
+            None => run.grants.contains(&it.grant.id),
+        });
+        known.extend(standing.iter().map(|it| (it.grant.id, it.grant.clone())));
+        Ok(standing)
     }
 
     /// A slot to run in; none where too many wait already.
@@ -256,7 +358,7 @@ impl Host {
         }
         let before = shared.waiting.fetch_add(1, Ordering::AcqRel);
         let _waiting = Waiting(&shared.waiting);
-        if before >= shared.config.queue as usize {
+        if before >= self.published().config.queue as usize {
             return None;
         }
         shared.slots.clone().acquire_owned().await.ok()
@@ -302,7 +404,11 @@ impl Run {
     }
 
     /// Lets every source vote on a call, and runs nothing.
-    pub fn explain(&self, tool: &str, arguments: &[u8]) -> Explanation {
+    ///
+    /// # Errors
+    ///
+    /// Grants or consents cannot be read.
+    pub fn explain(&self, tool: &str, arguments: &[u8]) -> Result<Explanation, HostError> {
         call::explain(self, tool, Arguments::Text(arguments))
     }
 
@@ -312,40 +418,76 @@ impl Run {
     ///
     /// It does not compile.
     pub async fn prepare(&self, tool: &str) -> Result<(), String> {
-        match tool.parse().ok().and_then(|id| self.snapshot.tool(&id)) {
-            Some(tool) => call::program(&self.host, tool).await.map(|_| ()).map_err(|error| error.to_string()),
+        match tool.parse().ok().and_then(|id| self.snapshot().tool(&id)) {
+            Some(tool) => call::program(&self.shared.host, tool).await.map(|_| ()).map_err(|error| error.to_string()),
             None => Ok(()),
         }
     }
 
     /// Whether a tool's package is compiled already.
     pub fn is_prepared(&self, tool: &str) -> bool {
-        let tool = tool.parse().ok().and_then(|id| self.snapshot.tool(&id));
-        tool.is_none_or(|tool| self.host.shared.sandbox.is_compiled(&tool.package.digest))
+        let tool = tool.parse().ok().and_then(|id| self.snapshot().tool(&id));
+        tool.is_none_or(|tool| self.shared.host.shared.sandbox.is_compiled(&tool.package.digest))
     }
 
     /// Whether the run shows a tool.
     pub fn shows(&self, id: &ToolId) -> bool {
-        !self.narrowing.denies_all()
-            && self.visible.as_ref().is_none_or(|globs| globs.iter().any(|glob| glob.matches(id)))
+        !self.narrowing.as_ref().is_some_and(Authority::denies_all)
+            && self.shared.visible.as_ref().is_none_or(|globs| globs.iter().any(|glob| glob.matches(id)))
     }
 
     /// The snapshot that the run began with.
     pub fn snapshot(&self) -> &Arc<Snapshot> {
-        &self.snapshot
+        &self.shared.began.snapshot
+    }
+
+    /// The run's id: what a launch grant for this run alone is bound to.
+    pub fn id(&self) -> RunId {
+        self.shared.id
+    }
+
+    /// The same run for a plugin of the embedding program, with what `narrowing` leaves of its authority:
+    /// [`Authority::configured`] leaves all of it, [`Authority::deny_all`] disables every tool. Nothing widens it.
+    #[must_use]
+    pub fn plugin(&self, name: &str, narrowing: &Authority) -> Self {
+        let met = match &self.narrowing {
+            Some(before) => before.meet(narrowing),
+            None => narrowing.clone(),
+        };
+        Self {
+            shared: self.shared.clone(),
+            narrowing: Some(met).filter(|met| *met != Authority::configured()),
+            plugin: Some(name.to_owned()),
+        }
     }
 
     pub(crate) fn next_operation(&self) -> OperationId {
         // One call is one step; batches of several calls come with the journal's steps.
-        OperationId { run: self.id, step: self.steps.fetch_add(1, Ordering::Relaxed), call: 0 }
+        OperationId { run: self.shared.id, step: self.shared.steps.fetch_add(1, Ordering::Relaxed), call: 0 }
     }
 
     /// A human's no stands for the run.
     pub(crate) fn remember_refusal(&self, call: CallDigest) {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(call);
+        self.shared.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(call);
     }
 
     pub(crate) fn was_refused(&self, call: &CallDigest) -> bool {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).contains(call)
+        self.shared.refused.lock().unwrap_or_else(PoisonError::into_inner).contains(call)
     }
+}
+
+/// A configuration with its snapshot, and its folders opened.
+fn compile(file: &ConfigFile, config: Config, journal: &Journal, sandbox: &Sandbox) -> Result<Published, HostError> {
+    let owner = |name: &str| {
+        journal.wire_name_owner(name).unwrap_or_else(|error| {
+            tracing::warn!(%error, "wire names served before are not known");
+            None
+        })
+    };
+    let snapshot = Snapshot::publish(&file.path, &config, &file.lock()?, owner)?;
+    journal.reserve_wire_names(snapshot.tools().map(|(id, tool)| (tool.descriptor.wire_name.as_str(), id)))?;
+    for folder in config.folders() {
+        sandbox.folder(&folder)?;
+    }
+    Ok(Published { config, snapshot: Arc::new(snapshot) })
 }

@@ -175,6 +175,122 @@ pub enum NameError {
     /// Not a tool id.
     #[error("a tool id has the form package/function or package/interface.function")]
     Tool,
+    /// Not a capability id.
+    #[error(
+        "a capability id starts with a lower-case letter and holds lower-case letters, digits, `-` and `_`, at most 64 of them"
+    )]
+    Capability,
+    /// Not a principal.
+    #[error("a principal is `local` or `named:NAME`")]
+    Principal,
+    /// Not a run id.
+    #[error("a run id has 32 hexadecimal digits")]
+    Run,
+    /// Not an operation id.
+    #[error("an operation id has the form run/step/call")]
+    Operation,
+    /// Not the id of a launch grant.
+    #[error("the id of a launch grant has the form g-0123456789ab")]
+    Grant,
+}
+
+/// What a launch grant is given for: a capability that a manifest declares, or, without a manifest, a tool id.
+///
+/// The two cannot be mistaken for each other: only a tool id holds a `/`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CapabilityId(String);
+
+impl CapabilityId {
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The capability of a call that no manifest speaks of.
+    pub fn of_tool(tool: &ToolId) -> Self {
+        Self(tool.as_str().to_owned())
+    }
+
+    /// Whether it is a tool id.
+    pub fn is_tool_id(&self) -> bool {
+        self.0.contains('/')
+    }
+}
+
+impl FromStr for CapabilityId {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let mut bytes = text.bytes();
+        let first = bytes.next().is_some_and(|b| b.is_ascii_lowercase());
+        let rest = bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_');
+        if (first && rest && text.len() <= 64) || text.parse::<ToolId>().is_ok() {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(NameError::Capability)
+        }
+    }
+}
+
+impl TryFrom<String> for CapabilityId {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Self, NameError> {
+        text.parse()
+    }
+}
+
+impl From<CapabilityId> for String {
+    fn from(id: CapabilityId) -> String {
+        id.0
+    }
+}
+
+impl fmt::Display for CapabilityId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The id of a launch grant: a name to revoke it by, and no secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GrantId([u8; 6]);
+
+impl GrantId {
+    /// A new random id.
+    ///
+    /// # Errors
+    ///
+    /// The operating system has no randomness to give.
+    pub fn random() -> Result<Self, getrandom::Error> {
+        let mut bytes = [0; 6];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(bytes))
+    }
+}
+
+impl fmt::Display for GrantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "g-{}", hex::encode(self.0))
+    }
+}
+
+impl FromStr for GrantId {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let mut bytes = [0; 6];
+        let digits = text.strip_prefix("g-").ok_or(NameError::Grant)?;
+        hex::decode_to_slice(digits, &mut bytes).map_err(|_| NameError::Grant)?;
+        Ok(Self(bytes))
+    }
+}
+
+impl Serialize for GrantId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 macro_rules! digest_type {
@@ -258,6 +374,10 @@ digest_type! {
     /// The digest of a whole snapshot.
     Fingerprint
 }
+digest_type! {
+    /// The digest of a consent's token: all that is kept of it.
+    ConsentDigest
+}
 
 impl CallDigest {
     /// Binds tool, package and canonical arguments. Each part is length-prefixed, so that no two calls share
@@ -290,6 +410,18 @@ impl fmt::Display for Principal {
     }
 }
 
+impl FromStr for Principal {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        match text.strip_prefix("named:") {
+            Some(name) if !name.is_empty() && !name.chars().any(char::is_control) => Ok(Self::Named(name.to_owned())),
+            None if text == "local" => Ok(Self::Local),
+            _ => Err(NameError::Principal),
+        }
+    }
+}
+
 /// One `call` on the command line, or one MCP session: 128 random bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId(u128);
@@ -304,6 +436,16 @@ impl RunId {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)?;
         Ok(Self(u128::from_le_bytes(bytes)))
+    }
+}
+
+impl FromStr for RunId {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let digits = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        let id = digits.then(|| u128::from_str_radix(text, 16).ok()).flatten();
+        id.map(Self).ok_or(NameError::Run)
     }
 }
 
@@ -322,6 +464,20 @@ pub struct OperationId {
     pub step: u64,
     /// The call of the step, from 0.
     pub call: u32,
+}
+
+impl FromStr for OperationId {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let mut parts = text.splitn(3, '/');
+        let mut next = || parts.next().ok_or(NameError::Operation);
+        Ok(Self {
+            run: next()?.parse()?,
+            step: next()?.parse().map_err(|_| NameError::Operation)?,
+            call: next()?.parse().map_err(|_| NameError::Operation)?,
+        })
+    }
 }
 
 impl fmt::Display for OperationId {
@@ -351,6 +507,34 @@ mod tests {
         assert_eq!(id.as_str(), "p/l%C3%A4s%2Ffil%20%40x");
         assert_eq!(id.as_str().parse::<ToolId>().unwrap(), id);
         assert_eq!((id.package(), id.function()), ("p", "l%C3%A4s%2Ffil%20%40x"));
+    }
+
+    #[test]
+    fn ids_survive_being_written_and_read() {
+        let grant = GrantId::random().unwrap();
+        assert_eq!(grant.to_string().parse(), Ok(grant));
+        let run = RunId::random().unwrap();
+        assert_eq!(run.to_string().parse(), Ok(run));
+        let operation = OperationId { run, step: 7, call: 2 };
+        assert_eq!(operation.to_string().parse(), Ok(operation));
+        for principal in [Principal::Local, Principal::Named("a b:c".to_owned())] {
+            assert_eq!(principal.to_string().parse(), Ok(principal));
+        }
+        for bad in ["g-", "g-12", "g-0123456789abcd", "0123456789ab", "g-zzzzzzzzzzzz"] {
+            assert_eq!(bad.parse::<GrantId>(), Err(NameError::Grant), "{bad}");
+        }
+        for bad in ["", "+1", "local ", "named:", "root"] {
+            assert!(bad.parse::<Principal>().is_err() && bad.parse::<RunId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_capability_is_no_tool_id_by_accident() {
+        assert!(!"accounting-read".parse::<CapabilityId>().unwrap().is_tool_id());
+        assert!("accounting/read".parse::<CapabilityId>().unwrap().is_tool_id());
+        for bad in ["", "-a", "A", "a.b", "a b", "1a", "/a"] {
+            assert_eq!(bad.parse::<CapabilityId>(), Err(NameError::Capability), "{bad}");
+        }
     }
 
     #[test]

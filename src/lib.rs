@@ -55,5 +55,7 @@ pub mod value;
 pub mod cli;
 
 pub use call::Explanation;
-pub use host::{Blocked, Failure, Host, HostError, Outcome, Output, Report, Run, RunOptions};
+pub use host::{
+    Blocked, Failure, Host, HostError, LaunchError, LaunchProblem, Outcome, Output, Published, Report, Run, RunOptions,
+};
 pub use ids::Principal;

@@ -227,7 +227,7 @@ async fn a_component_that_is_replaced_while_a_human_thinks_is_not_called() {
         }
         async fn ask(&self, _: &portcullis::approval::Question<'_>) -> portcullis::approval::Reply {
             std::fs::copy(common::guest("hello"), &self.0).unwrap();
-            portcullis::approval::Reply::Yes { who: "somebody".to_owned() }
+            portcullis::approval::Reply::Yes { who: "somebody".to_owned(), extent: portcullis::approval::Extent::Once }
         }
     }
     let world = with_rules("[[policy.rules]]\ntool = \"files/*\"\nverdict = \"ask\"\n");
@@ -339,7 +339,7 @@ impl portcullis::approval::Route for TooLate {
     }
     async fn ask(&self, _: &portcullis::approval::Question<'_>) -> portcullis::approval::Reply {
         self.0.cancel();
-        portcullis::approval::Reply::Yes { who: "someone".to_owned() }
+        portcullis::approval::Reply::Yes { who: "someone".to_owned(), extent: portcullis::approval::Extent::Once }
     }
 }
 

@@ -96,6 +96,11 @@ impl FileLayer {
         Self { grants: grants.into_iter().collect() }
     }
 
+    /// The grants.
+    pub(super) fn grants(&self) -> impl Iterator<Item = &FileGrant> {
+        self.grants.iter()
+    }
+
     /// The grants that decide for a path: those with the longest guest path above it. A narrowing may have several.
     fn deciders(&self, path: &GuestPath) -> Vec<&FileGrant> {
         let above = |grant: &&FileGrant| path.is_within(&grant.guest);
@@ -180,6 +185,23 @@ impl Layers<FileLayer> {
                 (agreed && self.may_hold(&grant.guest)).then_some(mount)
             })
             .collect()
+    }
+
+    /// For people: what this grants of host folders and `declared` leaves nothing or less of.
+    pub fn beyond(&self, declared: &Self) -> Vec<String> {
+        let grants = self.iter().flat_map(|layer| &layer.grants).filter(|grant| grant.host.is_some());
+        let judged = grants.filter_map(|grant| {
+            let guest = &grant.guest;
+            if !declared.may_hold(guest) {
+                return Some(format!("grants files at `{guest}`, which the package does not declare"));
+            }
+            let touching = |other: &&FileGrant| guest.is_within(&other.guest) || other.guest.is_within(guest);
+            let most = |layer: &FileLayer| layer.grants.iter().filter(touching).map(|other| other.access).max();
+            let most = declared.iter().map(most).min().flatten().unwrap_or(Access::Write);
+            (grant.access > most)
+                .then(|| format!("grants {} at `{guest}`, and the package declares {most}", grant.access))
+        });
+        judged.collect()
     }
 
     /// Every host folder that a layer names.

@@ -84,6 +84,11 @@ impl HttpLayer {
     pub fn new(grants: impl IntoIterator<Item = HttpGrant>) -> Self {
         Self { grants: grants.into_iter().collect() }
     }
+
+    /// The grants.
+    pub(super) fn grants(&self) -> impl Iterator<Item = &HttpGrant> {
+        self.grants.iter()
+    }
 }
 
 impl Layer for HttpLayer {
@@ -112,6 +117,23 @@ impl Layers<HttpLayer> {
             private = private.meet(fitting.max_by_key(|private| (*private != Private::No, *private))?);
         }
         Some(Allowed { private: private == Private::Yes })
+    }
+
+    /// For people: what this grants and `declared` does not leave whole.
+    pub fn beyond(&self, declared: &Self) -> Vec<String> {
+        let covers = |wide: &HttpGrant, narrow: &HttpGrant| {
+            let methods = match (&wide.methods, &narrow.methods) {
+                (None, _) => true,
+                (Some(wide), Some(narrow)) => narrow.is_subset(wide),
+                (Some(_), None) => false,
+            };
+            methods && wide.url.meet(&narrow.url).as_ref() == Some(&narrow.url)
+        };
+        let left = |grant: &&HttpGrant| {
+            declared.iter().all(|layer| layer.grants.iter().any(|declared| covers(declared, grant)))
+        };
+        let grants = self.iter().flat_map(|layer| &layer.grants).filter(|grant| !left(grant));
+        grants.map(|grant| format!("grants `{grant}`, and the package declares less")).collect()
     }
 
     /// For people: what all layers together leave, one line a grant.

@@ -77,11 +77,11 @@ impl Limits {
         }
     }
 
-    /// Name and value of each limit that is set, for people.
-    pub fn named(&self) -> Vec<(&'static str, String)> {
-        let time = |value: Option<Duration>| value.map(|d| humantime::format_duration(d).to_string());
-        let bytes = |value: Option<u64>| value.map(format_bytes);
-        let count = |value: Option<u64>| value.map(|n| n.to_string());
+    /// Name and value of each limit that is set, as the configuration writes them.
+    fn written(&self) -> Vec<(&'static str, Json)> {
+        let time = |value: Option<Duration>| value.map(|d| json!(humantime::format_duration(d).to_string()));
+        let bytes = |value: Option<u64>| value.map(|bytes| json!(format_bytes(bytes)));
+        let count = |value: Option<u64>| value.map(|count| json!(count));
         [
             ("wall", time(self.wall)),
             ("cpu", time(self.cpu)),
@@ -99,9 +99,15 @@ impl Limits {
         .collect()
     }
 
-    /// As data: an object of texts as the configuration writes them.
+    /// Name and value of each limit that is set, for people.
+    pub fn named(&self) -> Vec<(&'static str, String)> {
+        let text = |value: Json| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        self.written().into_iter().map(|(name, value)| (name, text(value))).collect()
+    }
+
+    /// As data: an object as the configuration writes it.
     pub fn to_json(&self) -> Json {
-        self.named().into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect::<Map<_, _>>().into()
+        self.written().into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>().into()
     }
 }
 

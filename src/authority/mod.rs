@@ -20,14 +20,16 @@ pub mod http;
 pub mod layers;
 pub mod limits;
 pub mod path;
+mod stored;
 pub mod template;
 pub mod url_pattern;
 
+use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use clock::Clock;
 use environment::Environment;
-use files::Files;
+use files::{Access, Files};
 use http::Http;
 use limits::Limits;
 
@@ -146,26 +148,81 @@ impl Authority {
     }
 }
 
+/// What could be done under an authority, for people and for clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Risk {
+    /// It cannot act outside of its sandbox.
+    pub read_only: bool,
+    /// It can change or remove what is there.
+    pub destructive: bool,
+    /// It can reach others.
+    pub open_world: bool,
+}
+
+impl Risk {
+    /// Of a call with this authority.
+    pub fn of(authority: &Authority) -> Self {
+        let reaches = !authority.http.is_nothing();
+        Self {
+            read_only: authority.is_effect_free(),
+            destructive: authority.files.can_do(Access::Write) || reaches,
+            open_world: reaches,
+        }
+    }
+
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match (self.read_only, self.destructive, self.open_world) {
+            (true, ..) => "it can change nothing outside of its sandbox",
+            (_, _, true) => "it can reach others, and change what they let it",
+            (_, true, _) => "it can change and remove what is there",
+            _ => "it can add to what is there",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use proptest::prelude::*;
 
-    use super::files::{Access, FileGrant, FileLayer};
+    use super::files::{FileGrant, FileLayer};
     use super::http::{HttpGrant, HttpLayer, Private};
-    use super::path::GuestPath;
-    use super::url_pattern::NormalUrl;
+    use super::path::{Glob, GuestPath};
+    use super::url_pattern::{NormalUrl, UrlPattern};
     use super::*;
 
-    const PATHS: [&str; 8] =
-        ["/", "/data", "/data/a.csv", "/data/b.txt", "/data/sub", "/data/sub/a.csv", "/data/sub/.env", "/other/a.csv"];
-    const GLOBS: [&str; 7] =
-        ["/data/**", "/data/*", "/data/**/*.csv", "**/.env", "/data/a.csv", "/data/sub/**", "/**/a*"];
-    const URLS: [&str; 5] =
-        ["http://a.test/", "http://a.test/v1/x", "https://a.test/v1/x", "http://b.a.test/", "http://a.test:81/v1/"];
-    const URL_GLOBS: [&str; 6] = [
+    const PATHS: [&str; 9] = [
+        "/data/a*v",
+        "/",
+        "/data",
+        "/data/a.csv",
+        "/data/b.txt",
+        "/data/sub",
+        "/data/sub/a.csv",
+        "/data/sub/.env",
+        "/other/a.csv",
+    ];
+    const GLOBS: [&str; 8] =
+        ["/data/**", "/data/*", "/data/**/*.csv", "**/.env", "/data/a.csv", "/data/sub/**", "/**/a*", "/data/a*v"];
+    const URLS: [&str; 10] = [
+        "http://a.test/",
+        "http://a.test/v1/x",
+        "http://a.test/z*",
+        "http://a.test/zz",
+        "https://a.test/v1/x",
+        "http://b.a.test/",
+        "http://c.b.a.test/v1/x",
+        "http://xa.test/",
+        "http://a.test:81/v1/",
+        "https://a.test:80/",
+    ];
+    const URL_GLOBS: [&str; 9] = [
+        "http://a.test/z*",
+        "http://*.b.a.test/*",
+        "https://a.test:80/*",
         "http://a.test/*",
         "http://a.test/v1/*",
         "https://a.test/*",
@@ -179,11 +236,16 @@ mod tests {
         let access = proptest::sample::select(vec![Access::Read, Access::Create, Access::Write]);
         (proptest::sample::select(vec!["/", "/data", "/data/sub"]), access, globs(), globs()).prop_map(
             |(guest, access, only, except)| FileGrant {
-                only: only.iter().map(|g| g.parse().unwrap()).collect(),
-                except: except.iter().map(|g| g.parse().unwrap()).collect(),
+                only: only.iter().map(|g| pattern(g)).collect(),
+                except: except.iter().map(|g| pattern(g)).collect(),
                 ..FileGrant::new(guest.parse().unwrap(), access)
             },
         )
+    }
+
+    /// A pattern; of one of them the path that is written like it, as a template makes it.
+    fn pattern(text: &str) -> Glob {
+        if text == "/data/a*v" { Glob::exact(&text.parse().unwrap()) } else { text.parse().unwrap() }
     }
 
     fn files() -> impl Strategy<Value = Files> {
@@ -204,9 +266,14 @@ mod tests {
             methods,
             proptest::sample::select(vec![Private::Unchanged, Private::No, Private::Yes]),
         )
-            .prop_map(|(url, methods, private)| HttpGrant { url: url.parse().unwrap(), methods, private });
+            .prop_map(|(url, methods, private)| HttpGrant { url: url_pattern(url), methods, private });
         let layer = proptest::collection::vec(grant, 0..3).prop_map(|g| Http::of(HttpLayer::new(g)));
         prop_oneof![1 => Just(Http::everything()), 4 => layer]
+    }
+
+    /// As [`pattern`].
+    fn url_pattern(text: &str) -> UrlPattern {
+        if text == "http://a.test/z*" { UrlPattern::exact(&text.parse().unwrap()) } else { text.parse().unwrap() }
     }
 
     fn environment() -> impl Strategy<Value = Environment> {
@@ -221,11 +288,20 @@ mod tests {
 
     fn authority() -> impl Strategy<Value = Authority> {
         let clock = proptest::sample::select(vec![Clock::Frozen, Clock::Coarse, Clock::Real]);
-        let limits = (proptest::option::of(1..5u64), proptest::option::of(1..5u64)).prop_map(|(wall, memory)| Limits {
-            wall: wall.map(Duration::from_secs),
-            memory,
-            ..Limits::default()
-        });
+        let limit = || proptest::option::of(1..5u64);
+        let limits = ((limit(), limit(), limit(), limit(), limit()), (limit(), limit(), limit(), limit(), limit()))
+            .prop_map(|((wall, cpu, memory, output, log), (files, entries, written, requests, network))| Limits {
+                wall: wall.map(Duration::from_secs),
+                cpu: cpu.map(Duration::from_secs),
+                memory,
+                output,
+                log,
+                files,
+                entries,
+                written,
+                requests,
+                network,
+            });
         (proptest::bool::weighted(0.1), files(), http(), environment(), clock, any::<bool>(), limits).prop_map(
             |(denies_all, files, http, environment, clock, random, limits)| Authority {
                 denies_all,
@@ -239,13 +315,50 @@ mod tests {
         )
     }
 
+    /// Whether a use of `amount` of every limit, for that many seconds, stays within all of them.
+    fn within(limits: &Limits, amount: u64) -> [bool; 10] {
+        let time = |limit: Option<Duration>| limit.is_none_or(|limit| Duration::from_secs(amount) <= limit);
+        let count = |limit: Option<u64>| limit.is_none_or(|limit| amount <= limit);
+        let Limits { wall, cpu, memory, output, log, files, entries, written, requests, network } = *limits;
+        let counts = [memory, output, log, files, entries, written, requests, network].map(count);
+        let [a, b, c, d, e, f, g, h] = counts;
+        [time(wall), time(cpu), a, b, c, d, e, f, g, h]
+    }
+
+    fn clocks(clock: Clock) -> Vec<Clock> {
+        [Clock::Frozen, Clock::Coarse, Clock::Real].into_iter().filter(|probe| *probe <= clock).collect()
+    }
+
+    /// The laws, on one axis.
+    macro_rules! semilattice {
+        ($a:expr, $b:expr, $c:expr, $everything:expr, $nothing:expr) => {{
+            let (a, b, c) = (&$a, &$b, &$c);
+            prop_assert_eq!(a.meet(b), b.meet(a), "commutative");
+            prop_assert_eq!(a.meet(b).meet(c), a.meet(&b.meet(c)), "associative");
+            prop_assert_eq!(&a.meet(a), a, "idempotent");
+            prop_assert_eq!(a.meet(b).meet(a), a.meet(b), "below both sides");
+            prop_assert_eq!(&a.meet(&$everything), a, "everything is the identity");
+            if let Some(nothing) = $nothing {
+                prop_assert_eq!(a.meet(&nothing), nothing, "nothing absorbs");
+            }
+        }};
+    }
+
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn every_axis_is_a_semilattice(a in authority(), b in authority(), c in authority()) {
+            semilattice!(a.files, b.files, c.files, Files::everything(), Some(Files::nothing()));
+            semilattice!(a.http, b.http, c.http, Http::everything(), Some(Http::nothing()));
+            semilattice!(a.environment, b.environment, c.environment, Environment::Everything, Some(Environment::nothing()));
+            semilattice!(a.limits, b.limits, c.limits, Limits::default(), None::<Limits>);
+            prop_assert_eq!(a.clock.min(b.clock).min(c.clock), c.clock.min(a.clock.min(b.clock)));
+        }
+
         #[test]
         fn meet_is_a_semilattice(a in authority(), b in authority(), c in authority()) {
-            prop_assert_eq!(a.meet(&b), b.meet(&a));
-            prop_assert_eq!(a.meet(&b).meet(&c), a.meet(&b.meet(&c)));
-            prop_assert_eq!(a.meet(&a), a.clone());
-            prop_assert_eq!(a.meet(&Authority::configured()), a.clone());
+            semilattice!(a, b, c, Authority::configured(), None::<Authority>);
         }
 
         #[test]
@@ -257,6 +370,23 @@ mod tests {
                 Authority::none()
             );
             prop_assert!(a.meet(&Authority::deny_all()).denies_all());
+        }
+
+        /// What a consent keeps is what a human was shown, to the last star.
+        #[test]
+        fn what_is_stored_restores_to_the_same_but_for_the_values_of_variables(a in authority(), b in authority()) {
+            let a = a.meet(&b);
+            let restored = Authority::restore(&a.store().unwrap()).unwrap();
+            let names = |environment: &Environment| match environment {
+                Environment::Everything => Environment::Everything,
+                Environment::These(names) => {
+                    Environment::These(names.keys().map(|name| (name.clone(), None)).collect())
+                }
+            };
+            let expected = Authority { environment: names(&a.environment), ..a.clone() };
+            prop_assert_eq!(&restored, &expected);
+            // Met with what holds, it leaves exactly that.
+            prop_assert_eq!(a.meet(&restored), a);
         }
 
         /// The oracle: a probe succeeds under the meet exactly when it succeeds under both.
@@ -283,12 +413,28 @@ mod tests {
                     prop_assert_eq!(under(&both), under(&a) && under(&b), "{} {}", method, url);
                 }
             }
-            let names = |x: &Authority| -> BTreeSet<(String, String)> { x.environment.variables().into_iter().collect() };
-            if a.environment != Environment::Everything && b.environment != Environment::Everything {
-                for pair in names(&both) {
-                    prop_assert!(names(&a).contains(&pair) || names(&b).contains(&pair));
-                }
+            let has = |x: &Authority, name: &str| match &x.environment {
+                Environment::Everything => None,
+                Environment::These(names) => Some(names.get(name).cloned()),
+            };
+            for name in ["A", "B", "C"] {
+                let wanted = match (has(&a, name), has(&b, name)) {
+                    (None, other) | (other, None) => other,
+                    (Some(Some(Some(x))), Some(Some(Some(y)))) => Some((x == y).then_some(Some(x))),
+                    (Some(Some(x)), Some(Some(y))) => Some(Some(x.or(y))),
+                    _ => Some(None),
+                };
+                prop_assert_eq!(has(&both, name), wanted, "{}", name);
             }
+            for amount in 0..6 {
+                let (x, y) = (within(&a.limits, amount), within(&b.limits, amount));
+                let wanted: Vec<bool> = x.iter().zip(y).map(|(x, y)| *x && y).collect();
+                prop_assert_eq!(within(&both.limits, amount).to_vec(), wanted, "{}", amount);
+            }
+            let shared = |x: &Clock| clocks(a.clock).contains(x) && clocks(b.clock).contains(x);
+            prop_assert_eq!(clocks(both.clock), clocks(Clock::Real).into_iter().filter(shared).collect::<Vec<_>>());
+            prop_assert_eq!(both.random, a.random && b.random);
+            prop_assert_eq!(both.denies_all(), a.denies_all() || b.denies_all());
         }
     }
 }

@@ -261,6 +261,28 @@ impl Glob {
         }
     }
 
+    /// The segments, to be stored: none is `**`, and in others a star stands between each two pieces.
+    pub(super) fn segments(&self) -> Vec<Option<Vec<String>>> {
+        let stored = |segment: &Segment| match segment {
+            Segment::Deep => None,
+            Segment::Pieces(pieces) => Some(pieces.clone()),
+        };
+        self.segments.iter().map(stored).collect()
+    }
+
+    /// From what [`Glob::segments`] gives; none where that is no pattern.
+    pub(super) fn of_segments(stored: Vec<Option<Vec<String>>>) -> Option<Self> {
+        let fits = |pieces: &[String]| {
+            !pieces.is_empty()
+                && pieces.len() <= PATTERN_STARS_MAX + 1
+                && pieces.iter().all(|piece| !piece.contains(['/', '\0']))
+                && (pieces.len() > 1 || is_segment(&pieces[0]))
+        };
+        let bounded = stored.len() <= DEPTH_MAX + 1 && stored.iter().flatten().all(|pieces| fits(pieces));
+        let segments = stored.into_iter().map(|pieces| pieces.map_or(Segment::Deep, Segment::Pieces));
+        bounded.then(|| Self { segments: segments.collect() })
+    }
+
     /// The path that the pattern matches, where it is only one.
     pub fn as_exact(&self) -> Option<GuestPath> {
         let mut path = GuestPath::root();

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::Authority;
 use super::clock::Clock;
@@ -71,6 +71,33 @@ impl Only {
             limits: self.limits.into(),
             ..Authority::configured()
         }
+    }
+
+    /// As configuration would write it, to be stored and read back.
+    pub fn to_json(&self) -> Json {
+        let files: Vec<Json> = self
+            .files
+            .iter()
+            .map(|entry| match entry.access {
+                Access::Write => json!(entry.path.0),
+                access => json!({ "path": entry.path.0, "access": access }),
+            })
+            .collect();
+        let http: Vec<&str> = self.http.iter().map(|template| template.0.as_str()).collect();
+        let mut only = json!({ "files": files, "http": http, "environment": self.environment });
+        if let Some(clock) = self.clock {
+            only["clock"] = json!(clock);
+        }
+        if let Some(random) = self.random {
+            only["random"] = json!(random);
+        }
+        only["limits"] = Limits::from(self.limits).to_json();
+        only
+    }
+
+    /// The narrowing, where it is the same for every call.
+    pub fn constant(&self) -> Option<Authority> {
+        self.argument_paths().is_empty().then(|| self.of(&Json::Null))
     }
 
     /// For people: templates that grant nothing for these arguments although they name a value, and why.
@@ -264,8 +291,6 @@ fn text_at<'a>(arguments: &'a Json, path: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn only(text: &str) -> Only {
@@ -284,6 +309,24 @@ mod tests {
         assert!(!reads(&narrowed, "/data"));
         assert!(narrowed.http.is_nothing());
         assert_eq!(narrowed.clock, Clock::Real);
+    }
+
+    #[test]
+    fn what_is_stored_reads_back_as_the_same() {
+        let written = only(
+            r#"files = ["{path}", { path = "/a/*", access = "read" }]
+http = ["{u.url}", "https://a.test/*"]
+environment = ["A"]
+clock = "coarse"
+random = false
+limits = { wall = "1500ms", memory = "1000B", files = 3 }"#,
+        );
+        let read: Only = serde_json::from_value(written.to_json()).unwrap();
+        assert_eq!(read.to_json(), written.to_json());
+        let arguments = json!({ "path": "/x", "u": { "url": "https://b.test/" } });
+        assert_eq!(read.of(&arguments), written.of(&arguments));
+        let nothing: Only = serde_json::from_value(only("").to_json()).unwrap();
+        assert_eq!(nothing.of(&arguments), only("").of(&arguments));
     }
 
     #[test]

@@ -123,7 +123,8 @@ impl FromStr for NormalUrl {
             return Err(UrlError::NotNormal);
         }
         let host = match url.host() {
-            Some(Host::Domain(name)) if !name.is_empty() => name.to_owned(),
+            // The standard lets a star stand in a name; here it would read as a pattern, and no host has one.
+            Some(Host::Domain(name)) if !name.is_empty() && !name.contains('*') => name.to_owned(),
             Some(Host::Ipv4(address)) => address.to_string(),
             Some(Host::Ipv6(address)) => format!("[{address}]"),
             _ => return Err(UrlError::NotUrl),
@@ -200,6 +201,22 @@ impl UrlPattern {
             if shorter.prefix { longer.target.starts_with(&shorter.target) } else { longer.target == shorter.target };
         let both_exact = !shorter.prefix && longer.prefix;
         fits.then(|| Self { host, target: longer.target.clone(), prefix: longer.prefix && !both_exact, ..self.clone() })
+    }
+
+    /// Origin, target and whether anything may follow, to be stored.
+    pub(super) fn parts(&self) -> (String, String, bool) {
+        let origin = Self { target: "/".to_owned(), prefix: false, ..self.clone() };
+        (origin.to_string(), self.target.clone(), self.prefix)
+    }
+
+    /// From what [`UrlPattern::parts`] gives; none where that is no pattern.
+    pub(super) fn of_parts(origin: &str, target: &str, prefix: bool) -> Option<Self> {
+        let pattern: Self = origin.parse().ok()?;
+        (pattern.target == "/" && !pattern.prefix && target.starts_with('/')).then(|| Self {
+            target: target.to_owned(),
+            prefix,
+            ..pattern
+        })
     }
 
     /// Whether the pattern matches `url`.
@@ -303,6 +320,7 @@ mod tests {
             "https://ü.example/",
             "https://a.example/.%2e/x",
             "file:///etc/passwd",
+            "https://*.a.example/",
         ] {
             assert!(bad.parse::<NormalUrl>().is_err(), "{bad:?}");
         }

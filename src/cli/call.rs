@@ -7,10 +7,12 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::context::Context;
+use super::launch::Launch;
 use super::output::{CliError, Problem, Reply, bold, bullets, dim, note};
 use super::progress::{Running, Spinner};
 use super::prompt::Terminal;
 use crate::approval::Route;
+use crate::gate::Word;
 use crate::host::{Host, Outcome, Report, RunOptions};
 use crate::ids::Principal;
 use crate::mcp::view;
@@ -24,6 +26,8 @@ pub struct Args {
     /// The arguments: JSON, @FILE, or - for standard input
     #[arg(long, value_name = "JSON|@FILE|-", default_value = "{}")]
     args: String,
+    #[command(flatten)]
+    launch: Launch,
     /// Also show the guest's standard error, its backtrace, and what its handles did
     #[arg(long)]
     verbose: bool,
@@ -33,9 +37,9 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     let arguments = read_arguments(&args.args)?;
     let host = context.host()?;
     let running = Running::start(format!("running {}", args.tool));
-    let options = RunOptions { routes: routes(&host, &running), ..RunOptions::default() };
+    let options = RunOptions { routes: routes(&host, &running), ..args.launch.options()? };
     let run = host.start(Principal::Local, options).await?;
-    if run.explain(&args.tool, &arguments).evaluation.verdict_word() != "deny" && !run.is_prepared(&args.tool) {
+    if run.explain(&args.tool, &arguments)?.evaluation.verdict != Word::Deny && !run.is_prepared(&args.tool) {
         let _spinner = Spinner::start(format!("compiling the package of {}", args.tool));
         // What does not compile is a denial with its reason, which the call itself says.
         let _ = run.prepare(&args.tool).await;
@@ -55,7 +59,8 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
 
 /// The routes that the configuration gives to this surface.
 fn routes(host: &Host, running: &Running) -> Vec<Arc<dyn Route>> {
-    host.config()
+    host.published()
+        .config
         .routes
         .call
         .iter()
@@ -113,7 +118,7 @@ fn reply(context: &Context, args: &Args, outcome: Outcome) -> Reply {
         }
         Outcome::Blocked(blocked) => {
             let denial = blocked.denial;
-            let details = json!({ "operation": blocked.operation.to_string() });
+            let details = json!({ "operation": blocked.operation.to_string(), "carries": denial.carries });
             let problem = Problem { code: denial.code, message: denial.reason, hint: denial.hint, details };
             Reply { problem: Some(problem), ..Reply::silent() }
         }

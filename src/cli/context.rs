@@ -15,6 +15,7 @@ use crate::publication::trust::TrustStore;
 use crate::registry::lock::Lock;
 
 /// The global options.
+#[derive(Clone)]
 pub struct Context {
     pub config: Option<PathBuf>,
     pub state: Option<PathBuf>,
@@ -96,6 +97,13 @@ impl Context {
         // The names that clients were served before are the names that they will be served.
         let owner = |name: &str| journal.wire_name_owner(name).ok().flatten();
         Ok(Snapshot::publish(&file.path, config, &file.lock()?, owner)?)
+    }
+
+    /// The journal of the trusted configuration, where launch grants are kept too.
+    pub fn journal(&self) -> Result<Journal, CliError> {
+        let (file, _) = self.trusted_config()?;
+        Journal::open(&self.places()?.of_config(&file.path)?.join("journal.sqlite"))
+            .map_err(|error| CliError::fault(error.to_string()))
     }
 
     /// The host of the trusted configuration.

@@ -92,7 +92,7 @@ pub async fn run(context: &Context, _: Args) -> Result<Reply, CliError> {
     scene("2. A call that is allowed");
     say("A rule allows reading below /data/public, and its `only` narrows the folder to the one file, for reading.");
     let arguments = json!({ "path": "/data/public/q3.csv" });
-    votes(&run, "files/read", &arguments);
+    votes(&run, "files/read", &arguments)?;
     call(&run, "files/read", arguments).await?;
 
     scene("3. A call that is refused");
@@ -183,10 +183,11 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("    {line}\n")).collect()
 }
 
-fn votes(run: &Run, tool: &str, arguments: &Json) {
+fn votes(run: &Run, tool: &str, arguments: &Json) -> Result<(), CliError> {
     print(&format!("$ portcullis explain {tool} --args '{arguments}'"));
-    let explanation = run.explain(tool, arguments.to_string().as_bytes());
+    let explanation = run.explain(tool, arguments.to_string().as_bytes())?;
     print(&indented(&explain::human(tool, &explanation)));
+    Ok(())
 }
 
 async fn call(run: &Run, tool: &str, arguments: Json) -> Result<(), CliError> {

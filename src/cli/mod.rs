@@ -7,18 +7,24 @@ mod build;
 mod call;
 mod cargo;
 mod completions;
+mod consent;
 mod context;
 mod demo;
 mod explain;
+mod grant;
+mod grants;
 mod init;
 mod inspect;
+mod launch;
 mod list;
 mod new;
 mod output;
+mod policy;
 mod portrait;
 mod progress;
 mod prompt;
 mod remove;
+mod revoke;
 mod serve;
 mod show;
 mod trust;
@@ -75,6 +81,16 @@ enum Command {
     Call(call::Args),
     /// Show every source's vote on a call, and what it would get, running nothing
     Explain(explain::Args),
+    /// Read the whole policy and warn of what it may not mean; propose rules from past answers
+    Policy(policy::Args),
+    /// Permit one exact call beforehand, once and for five minutes: prints a token
+    Consent(consent::Args),
+    /// Give a launch grant: calls of a tool that run without asking
+    Grant(grant::Args),
+    /// List launch grants
+    Grants(grants::Args),
+    /// Take a launch grant back
+    Revoke(revoke::Args),
     /// Serve the tools to an MCP client
     Serve(serve::Args),
     /// Make a project for a new tool
@@ -86,10 +102,11 @@ enum Command {
 }
 
 /// The groups of the help. Every command stands in exactly one; a test says so.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     ("Start here", &["demo", "init", "trust"]),
     ("Packages", &["add", "update", "remove", "list", "show", "inspect"]),
     ("Calls", &["call", "explain", "serve"]),
+    ("Who may call what", &["policy", "consent", "grant", "grants", "revoke"]),
     ("For tool authors", &["new", "build"]),
     ("Other", &["completions"]),
 ];
@@ -155,6 +172,11 @@ async fn run(cli: Cli) -> Result<Reply, CliError> {
         Command::Inspect(args) => inspect::run(&args),
         Command::Call(args) => call::run(&context, &args).await,
         Command::Explain(args) => explain::run(&context, &args).await,
+        Command::Policy(args) => policy::run(&context, &args),
+        Command::Consent(args) => consent::run(&context, &args).await,
+        Command::Grant(args) => grant::run(&context, &args),
+        Command::Grants(args) => grants::run(&context, &args),
+        Command::Revoke(args) => revoke::run(&context, &args),
         Command::Serve(args) => serve::run(&context, &args).await,
         Command::New(args) => new::run(&args),
         Command::Build(args) => build::run(&args).await,

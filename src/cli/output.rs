@@ -46,21 +46,30 @@ impl Reply {
 #[derive(Debug)]
 pub struct CliError {
     pub exit: u8,
+    /// The reason code, where it is one of a call's.
+    pub code: Option<Code>,
     pub message: String,
     /// File and line, where there is one.
     pub place: Option<String>,
     pub hint: Option<String>,
+    /// More, for `--json`: an object, or null.
+    pub details: Json,
 }
 
 impl CliError {
     /// Usage, configuration or arguments.
     pub fn input(message: impl Into<String>) -> Self {
-        Self { exit: 2, message: message.into(), place: None, hint: None }
+        Self { exit: 2, code: None, message: message.into(), place: None, hint: None, details: Json::Null }
     }
 
     /// A fault of the host.
     pub fn fault(message: impl Into<String>) -> Self {
-        Self { exit: 6, message: message.into(), place: None, hint: None }
+        Self { exit: 6, ..Self::input(message) }
+    }
+
+    /// What a call would be refused for.
+    pub fn denied(code: Code, message: impl Into<String>) -> Self {
+        Self { exit: code.exit(), code: Some(code), ..Self::input(message) }
     }
 
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -75,14 +84,14 @@ impl From<ConfigError> for CliError {
             Some(line) => format!("{}:{line}", error.file.display()),
             None => error.file.display().to_string(),
         };
-        Self { exit: 2, message: error.message, place: Some(place), hint: error.hint }
+        Self { place: Some(place), hint: error.hint, ..Self::input(error.message) }
     }
 }
 
 impl From<PackageError> for CliError {
     fn from(error: PackageError) -> Self {
         let hint = error.hint().map(str::to_owned);
-        Self { exit: 2, message: error.to_string(), place: None, hint }
+        Self { hint, ..Self::input(error.to_string()) }
     }
 }
 
@@ -90,6 +99,13 @@ impl From<HostError> for CliError {
     fn from(error: HostError) -> Self {
         match error {
             HostError::Config(error) => error.into(),
+            HostError::Launch(error) => {
+                let code = error.problems.first().map_or(Code::ToolDenied, |problem| problem.code);
+                let list: Vec<String> =
+                    error.problems.iter().map(|problem| format!("\n  - {}: {}", problem.code, problem.what)).collect();
+                let message = format!("the run cannot start, and nothing has run{}", list.concat());
+                Self { details: json!({ "problems": error.problems }), ..Self::denied(code, message) }
+            }
             other => Self::fault(other.to_string()),
         }
     }
@@ -128,13 +144,14 @@ pub fn succeed(as_json: bool, reply: Reply) -> ExitCode {
 /// Prints an error.
 pub fn fail(as_json: bool, error: &CliError) -> ExitCode {
     if as_json {
-        print_exact(
-            &json!({ "ok": false, "code": null, "result": null,
-                     "error": { "message": error.message, "place": error.place, "hint": error.hint } })
-            .to_string(),
-        );
+        let mut said = json!({ "message": error.message, "place": error.place, "hint": error.hint });
+        if let (Some(said), Json::Object(details)) = (said.as_object_mut(), &error.details) {
+            said.extend(details.clone());
+        }
+        print_exact(&json!({ "ok": false, "code": error.code, "result": null, "error": said }).to_string());
     } else {
-        report(&error.message, error.place.as_deref(), error.hint.as_deref());
+        let code = error.code.map(|code| format!("{code}: ")).unwrap_or_default();
+        report(&format!("{code}{}", error.message), error.place.as_deref(), error.hint.as_deref());
     }
     ExitCode::from(error.exit)
 }

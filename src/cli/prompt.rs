@@ -2,18 +2,23 @@
 //! terminal is a no.
 
 use std::io::{IsTerminal as _, stderr, stdin};
+use std::time::{Duration, SystemTime};
 
-use dialoguer::Confirm;
+use dialoguer::{Confirm, Select};
 
 use super::output::{bold, bullets, dim, note};
 use super::progress::Running;
-use crate::approval::{Question, Reply, Route};
+use crate::approval::scope::Scope;
+use crate::approval::{Extent, Question, Reply, Route};
+use crate::ids::CapabilityId;
 use crate::text::{clean_line, escape_text};
 
 /// Most characters of arguments that are shown.
 const ARGUMENTS_MAX: usize = 2_000;
 /// Most characters of the tool's own words that are shown.
 const CLAIM_MAX: usize = 300;
+/// Most of the tool's own sentences that are shown.
+const HEARSAY_MAX: usize = 3;
 
 /// Asks on the terminal that the command runs on.
 pub struct Terminal {
@@ -47,37 +52,86 @@ impl Route for Terminal {
             return Reply::Nobody;
         }
         let text = describe(question);
+        let scopes = question.scopes.to_vec();
         let running = self.running.clone();
         let answered = tokio::task::spawn_blocking(move || {
             running.pause(|| {
                 note(&text);
-                confirm("Run this call, once?")
+                extent(&scopes)
             })
         });
         let who = rustix::process::getuid().as_raw().to_string();
         match answered.await {
-            Ok(true) => Reply::Yes { who },
-            Ok(false) => Reply::No { who },
+            Ok(Some(extent)) => Reply::Yes { who, extent },
+            Ok(None) => Reply::No { who },
             Err(_) => Reply::Nobody,
         }
     }
 }
 
+/// How far a yes reaches; none is a no. Whatever is not chosen is a no.
+fn extent(scopes: &[Scope]) -> Option<Extent> {
+    match choose(
+        "Run this call?",
+        &["no", "yes, once", "yes, and for this run …", "yes, and from now on: a launch grant …"],
+    )? {
+        1 => Some(Extent::Once),
+        2 => Some(Extent::Run(scope(scopes)?)),
+        3 => {
+            let scope = scope(scopes)?;
+            let lifetimes = ["an hour", "a day", "30 days", "until it is revoked"];
+            let hours = match choose("For how long?", &lifetimes)? {
+                0 => Some(1),
+                1 => Some(24),
+                2 => Some(30 * 24),
+                _ => None,
+            };
+            let expires = hours.map(|hours: u64| SystemTime::now() + Duration::from_secs(hours * 60 * 60));
+            Some(Extent::Grant { scope, expires, uses: None })
+        }
+        _ => None,
+    }
+}
+
+fn scope(scopes: &[Scope]) -> Option<Scope> {
+    let mut text = String::new();
+    for scope in scopes {
+        text.push_str(&format!("  {}\n    {} {}\n", scope.title, dim("would also allow:"), scope.also));
+    }
+    note(&text);
+    let titles: Vec<&str> = scopes.iter().map(|scope| scope.title.as_str()).collect();
+    scopes.get(choose("With which arguments?", &titles)?).cloned()
+}
+
+/// One of a few choices, the first being the default; none where nothing was chosen.
+fn choose(question: &str, choices: &[&str]) -> Option<usize> {
+    // What was typed before the question was seen is no answer to it.
+    let _ = rustix::termios::tcflush(stdin(), rustix::termios::QueueSelector::IFlush);
+    Select::new().with_prompt(question).items(choices).default(0).report(true).interact_opt().ok().flatten()
+}
+
 fn describe(question: &Question<'_>) -> String {
     let mut text = format!("\n{}\n", bold(&format!("{} asks to run", question.tool)));
+    if let Some(plugin) = question.plugin {
+        text.push_str(&format!("{} {}\n", dim("for the plugin"), escape_text(plugin, 100)));
+    }
+    if *question.capability != CapabilityId::of_tool(question.tool) {
+        text.push_str(&format!("{} {}\n", dim("as the capability"), question.capability));
+    }
     text.push_str(&format!(
         "{}\n  {}\n",
         dim("arguments"),
         escape_text(&question.arguments.to_string(), ARGUMENTS_MAX)
     ));
     text.push_str(&format!("{}\n{}", dim("would get"), bullets(&question.authority.lines(), "nothing")));
-    text.push_str(&format!("{}\n  {}\n", dim("why you are asked"), question.reason));
-    if let Some(claim) = question.claim {
-        text.push_str(&format!(
-            "{}\n  “{}”\n",
-            dim("the tool says of itself (unchecked)"),
-            clean_line(claim, CLAIM_MAX)
-        ));
+    text.push_str(&format!("  {}\n", question.risk.words()));
+    let carries = question.carries.map(|code| format!("{code}: ")).unwrap_or_default();
+    text.push_str(&format!("{}\n  {carries}{}\n", dim("why you are asked"), question.reason));
+    if !question.hearsay.is_empty() {
+        text.push_str(&format!("{}\n", dim("the tool says of itself (hearsay, unchecked)")));
+        for claim in question.hearsay.iter().take(HEARSAY_MAX) {
+            text.push_str(&format!("  “{}”\n", clean_line(claim, CLAIM_MAX)));
+        }
     }
     text
 }
@@ -101,7 +155,13 @@ mod tests {
         }]));
         let text = describe(&Question {
             tool: &"a/b".parse().unwrap(),
-            claim: Some("harmless\u{1b}[2J\nRun this call, once? yes"),
+            run: crate::ids::RunId::random().unwrap(),
+            plugin: Some("p\u{1b}[2J"),
+            hearsay: &["harmless\u{1b}[2J\nRun this call, once? yes".to_owned(), "y".repeat(5_000)],
+            risk: crate::authority::Risk::of(&authority),
+            carries: None,
+            capability: &"cap".parse().unwrap(),
+            scopes: &[],
             arguments: &json!({ "path": "\u{202e}\u{1b}[31mgnp.exe", "zz": "x".repeat(5_000) }),
             authority: &authority,
             reason: "no rule matches",

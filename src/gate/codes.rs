@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum State {
+    Awaiting,
     Blocked,
     Completed,
     Indeterminate,
@@ -48,11 +49,15 @@ codes! {
     ToolAmbiguous "TOOL_AMBIGUOUS" Blocked 3;
     PackageChanged "PACKAGE_CHANGED" Blocked 3;
     ToolsDisabled "TOOLS_DISABLED" Blocked 3;
+    ToolNotDeclared "TOOL_NOT_DECLARED" Blocked 3;
     ToolDenied "TOOL_DENIED" Blocked 3;
     Unenforceable "UNENFORCEABLE" Blocked 3;
     ConsentRefused "CONSENT_REFUSED" Blocked 3;
     ArgumentsInvalid "ARGUMENTS_INVALID" Blocked 2;
     ConsentRequired "CONSENT_REQUIRED" Blocked 4;
+    ConsentExpired "CONSENT_EXPIRED" Blocked 4;
+    ConsentUsed "CONSENT_USED" Blocked 4;
+    GrantScopeMismatch "GRANT_SCOPE_MISMATCH" Awaiting 4;
     ToolError "TOOL_ERROR" Completed 1;
     LimitMemory "LIMIT_MEMORY" Completed 5;
     LimitCpu "LIMIT_CPU" Completed 5;

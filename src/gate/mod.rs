@@ -1,23 +1,48 @@
 //! Who decides? Every source votes on every call, none short-circuits, and the most restrictive verdict wins.
 //!
-//! `evaluate` is pure: all that it knows comes in as `Facts`. What comes out is data, until
-//! `Evaluation::into_verdict` seals an allow into a `Permit`.
+//! [`evaluate`] is pure: all that it knows comes in as [`Facts`]. What comes out is a [`Decision`], which anybody may look at;
+//! only the host can seal an allow into a [`Permit`].
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`policy`] | the host's rules |
+//! | [`manifest`] | what a workflow or skill declares |
+//! | [`grant`], [`consent`] | what answers an ask beforehand |
+//! | [`schema`] | JSON Schemas over arguments |
+//! | [`codes`] | the reason codes |
+//! | `votes` | what each source says, in words |
+//! | `permit` | the sealed proof of an allow |
 
 pub mod codes;
+pub mod consent;
+pub mod grant;
+pub mod manifest;
 mod permit;
 pub mod policy;
+pub mod schema;
+#[cfg(test)]
+mod table;
+mod votes;
 
 use std::fmt;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
 
 use serde::Serialize;
 use serde_json::{Value as Json, json};
+use smallvec::SmallVec;
 
 use crate::authority::Authority;
-use crate::ids::{CallDigest, OperationId, PackageDigest, ToolId};
+use crate::ids::{
+    CallDigest, CapabilityId, ConsentDigest, GrantId, OperationId, PackageDigest, Principal, RunId, ToolId,
+};
 use codes::Code;
+use consent::{Consent, Worth};
+use grant::{Miss, StandingGrant};
+use manifest::{Capability, ConsentMode, Manifest};
 pub use permit::{PERMIT_LIFETIME, Permit, PermitError};
 use policy::{PolicyVote, RuleVerdict, ToolPolicy};
+pub(crate) use votes::suggestion;
 
 /// The outcome of a decision.
 #[derive(Debug)]
@@ -38,6 +63,9 @@ pub struct Denial {
     pub code: Code,
     /// A sentence that the model may read.
     pub reason: String,
+    /// What the ask carried, where there was one: that a grant is for this tool and not for this call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carries: Option<Code>,
     /// For the operator only: what would change the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
@@ -47,8 +75,9 @@ pub struct Denial {
 #[derive(Clone, Debug)]
 pub struct Confirmation {
     call: CallDigest,
-    authority: Authority,
+    authority: Arc<Authority>,
     reason: String,
+    carries: Option<Code>,
     hint: String,
 }
 
@@ -68,6 +97,11 @@ impl Confirmation {
         &self.reason
     }
 
+    /// [`Code::GrantScopeMismatch`] where a grant is for this tool and not for this call.
+    pub fn carries(&self) -> Option<Code> {
+        self.carries
+    }
+
     /// For the operator: the lines that would make the call run without asking.
     pub fn hint(&self) -> &str {
         &self.hint
@@ -83,7 +117,7 @@ impl Confirmation {
 #[derive(Clone, Debug)]
 pub struct Answer {
     call: CallDigest,
-    shown: Authority,
+    shown: Arc<Authority>,
     route: &'static str,
     who: String,
 }
@@ -100,7 +134,53 @@ impl Answer {
     }
 }
 
-/// One source of the decision.
+/// What an allow rests on, for the records; and what it uses up when it is committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// The host's policy alone.
+    Policy,
+    /// A launch grant.
+    Grant {
+        /// Which.
+        id: GrantId,
+        /// Whether its uses are counted.
+        counted: bool,
+    },
+    /// A consent, which this uses up.
+    Consent {
+        /// Which.
+        token: ConsentDigest,
+        /// Who gave it.
+        by: String,
+    },
+    /// A human's answer to this very ask.
+    Human {
+        /// The way that it came.
+        route: &'static str,
+        /// Whose it is.
+        who: String,
+    },
+}
+
+impl Basis {
+    /// Whether committing the allow uses something up.
+    pub fn is_spent(&self) -> bool {
+        !matches!(self, Self::Policy | Self::Grant { counted: false, .. })
+    }
+}
+
+impl fmt::Display for Basis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy => f.write_str("policy"),
+            Self::Grant { id, .. } => write!(f, "grant: {id}"),
+            Self::Consent { token, by } => write!(f, "consent: {} of {by}", token.short()),
+            Self::Human { route, who } => write!(f, "{route}: {who}"),
+        }
+    }
+}
+
+/// One source of the decision, in the order of the design's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
@@ -109,9 +189,33 @@ pub enum Source {
     Registry,
     Narrowing,
     Arguments,
+    Manifest,
     Policy,
     Enforceability,
+    Grant,
+    Consent,
     Human,
+}
+
+impl Source {
+    /// Every source.
+    pub const ALL: [Self; 10] = [
+        Self::Visibility,
+        Self::Registry,
+        Self::Narrowing,
+        Self::Arguments,
+        Self::Manifest,
+        Self::Policy,
+        Self::Enforceability,
+        Self::Grant,
+        Self::Consent,
+        Self::Human,
+    ];
+
+    /// Whether the source answers an ask of the others, and says nothing by itself.
+    pub fn answers(self) -> bool {
+        matches!(self, Self::Grant | Self::Consent | Self::Human)
+    }
 }
 
 impl fmt::Display for Source {
@@ -121,8 +225,11 @@ impl fmt::Display for Source {
             Self::Registry => "registry",
             Self::Narrowing => "narrowing",
             Self::Arguments => "arguments",
+            Self::Manifest => "manifest",
             Self::Policy => "host policy",
             Self::Enforceability => "enforceability",
+            Self::Grant => "launch grant",
+            Self::Consent => "consent",
             Self::Human => "human",
         })
     }
@@ -137,6 +244,9 @@ pub struct Vote {
     pub ballot: Ballot,
     /// In words.
     pub reason: String,
+    /// What an ask carries on top.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carries: Option<Code>,
     /// For the operator: what would change it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
@@ -158,7 +268,7 @@ pub enum Ballot {
 
 /// Whether exactly one implementation of a tool exists.
 #[derive(Clone, Debug)]
-pub(crate) enum Availability {
+pub enum Availability {
     /// Yes: this one.
     One(PackageDigest),
     /// There is none, and why.
@@ -170,287 +280,373 @@ pub(crate) enum Availability {
 }
 
 /// All that a decision knows.
-pub(crate) struct Facts<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// Which tool.
     pub tool: &'a ToolId,
+    /// Who asks.
+    pub principal: &'a Principal,
+    /// In which run.
+    pub run: RunId,
+    /// For which operation; none where nothing is to run.
+    pub operation: Option<OperationId>,
+    /// When.
+    pub now: SystemTime,
+    /// Whether the run shows the tool.
     pub visible: bool,
-    pub registry: Option<Availability>,
-    /// What the run leaves.
-    pub narrowing: &'a Authority,
+    /// None where the tool is not known.
+    pub registry: Option<&'a Availability>,
+    /// What the run and its plugin leave; none leaves everything.
+    pub narrowing: Option<&'a Authority>,
     /// The canonical arguments, or what is wrong with them; none where the tool is not known.
-    pub arguments: Option<Result<&'a Json, String>>,
-    /// What the package declares, the host configured and the ceiling leaves.
-    pub configured: Option<&'a Authority>,
-    pub policy: Option<&'a ToolPolicy>,
+    pub arguments: Option<Result<&'a Json, &'a str>>,
+    /// What the package declares, the host configured and the ceiling leaves, now and when the run began.
+    pub configured: Option<&'a Arc<Authority>>,
+    /// What the workflow or skill declares, where the run has one.
+    pub manifest: Option<&'a Manifest>,
+    /// The newest policy first, then the one that the run began with where it is another.
+    pub policies: &'a [&'a ToolPolicy],
     /// The axes that the executor cannot enforce here, in words.
-    pub unenforceable: Option<String>,
+    pub unenforceable: Option<&'a str>,
+    /// The launch grants for this tool that the run may use.
+    pub grants: &'a [StandingGrant],
+    /// The consents that came with the run.
+    pub consents: &'a [Consent],
+    /// A human's yes.
     pub answer: Option<&'a Answer>,
     /// Of the exact call; none where the arguments are invalid.
     pub call: Option<CallDigest>,
 }
 
-/// The votes on one call and what follows from them.
+impl<'a> Facts<'a> {
+    fn canonical(&self) -> Option<&'a Json> {
+        self.arguments.and_then(Result::ok)
+    }
+}
+
+/// Every source's ballot on one call, and what follows from them.
 #[derive(Debug)]
-pub struct Evaluation {
-    votes: Vec<Vote>,
-    authority: Authority,
-    call: Option<CallDigest>,
+#[must_use]
+pub struct Decision<'a> {
+    facts: Facts<'a>,
+    ballots: [Ballot; Source::ALL.len()],
+    policies: SmallVec<[PolicyVote<'a>; 2]>,
+    /// Those of the manifest that the call falls under.
+    capabilities: SmallVec<[&'a Capability; 4]>,
+    /// The grant that answers, or the first that does not and why.
+    grant: Option<Result<&'a StandingGrant, (&'a StandingGrant, Miss)>>,
+    /// The consent that answers, or the best of those that do not.
+    consent: Option<(&'a Consent, Worth)>,
+    authority: Arc<Authority>,
 }
 
 /// Lets every source vote. Pure, and the same for a real call, a resume and `explain`.
-pub(crate) fn evaluate(facts: &Facts<'_>) -> Evaluation {
-    let mut votes = vec![visibility(facts), registry(facts), narrowing(facts), arguments(facts)];
-    let canonical = match &facts.arguments {
-        Some(Ok(canonical)) => Some(*canonical),
-        _ => None,
+pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
+    let canonical = facts.canonical();
+    let capabilities = match (facts.manifest, canonical) {
+        (Some(manifest), Some(canonical)) => manifest.matching(facts.tool, canonical),
+        _ => SmallVec::new(),
     };
-    let mut authority = facts.configured.map_or_else(Authority::none, |configured| configured.meet(facts.narrowing));
-    match (facts.policy, canonical) {
-        (Some(policy), Some(canonical)) => {
-            let vote = policy.vote(canonical);
-            let before = authority.clone();
-            authority = authority.meet(&vote.only);
-            votes.push(policy_vote(facts.tool, &vote, canonical, &before));
-        }
-        _ => votes.push(abstain(Source::Policy, "the call is not known well enough to match rules")),
-    }
-    votes.push(match &facts.unenforceable {
-        Some(what) => deny(Source::Enforceability, Code::Unenforceable, what.clone(), None),
-        None => abstain(Source::Enforceability, "every granted axis can be enforced"),
-    });
-    let answered = facts.answer.filter(|answer| Some(answer.call) == facts.call);
-    votes.push(match answered {
-        Some(answer) => {
-            authority = authority.meet(&answer.shown);
-            Vote {
-                source: Source::Human,
-                ballot: Ballot::Allow,
-                reason: format!("{} said yes to this exact call ({})", answer.who, answer.route),
-                hint: None,
-            }
-        }
-        None => abstain(Source::Human, "nobody was asked about this exact call"),
-    });
-    Evaluation { votes, authority, call: facts.call }
+    let policies: SmallVec<[PolicyVote<'a>; 2]> = match canonical {
+        Some(canonical) => facts.policies.iter().map(|policy| policy.vote(canonical)).collect(),
+        None => SmallVec::new(),
+    };
+    let mut decision = Decision {
+        facts: *facts,
+        ballots: [
+            visibility(facts),
+            registry(facts),
+            narrowing(facts),
+            arguments(facts),
+            manifest(facts, &capabilities),
+            policy(&policies),
+            facts.unenforceable.map_or(Ballot::Abstain, |_| Ballot::Deny(Code::Unenforceable)),
+            Ballot::Abstain,
+            Ballot::Abstain,
+            Ballot::Abstain,
+        ],
+        policies,
+        capabilities,
+        grant: None,
+        consent: None,
+        authority: nothing(),
+    };
+    decision.answer();
+    decision.authority = decision.left();
+    decision
 }
 
-impl Evaluation {
-    /// Every source's vote, in the order of DESIGN's table.
-    pub fn votes(&self) -> &[Vote] {
-        &self.votes
+fn visibility(facts: &Facts<'_>) -> Ballot {
+    if facts.visible { Ballot::Abstain } else { Ballot::Deny(Code::ToolNotVisible) }
+}
+
+fn registry(facts: &Facts<'_>) -> Ballot {
+    match facts.registry {
+        None | Some(Availability::One(_)) => Ballot::Abstain,
+        Some(Availability::Unavailable(_)) => Ballot::Deny(Code::ToolUnavailable),
+        Some(Availability::Ambiguous(_)) => Ballot::Deny(Code::ToolAmbiguous),
+        Some(Availability::Changed) => Ballot::Deny(Code::PackageChanged),
+    }
+}
+
+fn narrowing(facts: &Facts<'_>) -> Ballot {
+    let denies =
+        facts.narrowing.is_some_and(Authority::denies_all) || facts.configured.is_some_and(|it| it.denies_all());
+    if denies { Ballot::Deny(Code::ToolsDisabled) } else { Ballot::Abstain }
+}
+
+fn arguments(facts: &Facts<'_>) -> Ballot {
+    match facts.arguments {
+        None | Some(Ok(_)) => Ballot::Abstain,
+        Some(Err(_)) => Ballot::Deny(Code::ArgumentsInvalid),
+    }
+}
+
+fn manifest(facts: &Facts<'_>, capabilities: &[&Capability]) -> Ballot {
+    let Some(manifest) = facts.manifest else { return Ballot::Abstain };
+    match facts.canonical() {
+        // Which capability it is cannot be known; that there is none can.
+        None if manifest.of_tool(facts.tool).next().is_some() => Ballot::Abstain,
+        None => Ballot::Deny(Code::ToolNotDeclared),
+        Some(_) => match capabilities.iter().map(|capability| capability.consent).max() {
+            None => Ballot::Deny(Code::ToolNotDeclared),
+            Some(ConsentMode::AlwaysAsk) => Ballot::Ask,
+            Some(ConsentMode::Inherit) => Ballot::Abstain,
+        },
+    }
+}
+
+fn policy(votes: &[PolicyVote<'_>]) -> Ballot {
+    match votes.iter().map(PolicyVote::verdict).max() {
+        None => Ballot::Abstain,
+        Some(RuleVerdict::Allow) => Ballot::Allow,
+        Some(RuleVerdict::Ask) => Ballot::Ask,
+        Some(RuleVerdict::Deny) => Ballot::Deny(Code::ToolDenied),
+    }
+}
+
+impl<'a> Decision<'a> {
+    /// Whether the other sources ask, and none of them denies: only then is there something to answer.
+    fn is_asked(&self) -> bool {
+        self.ballots.contains(&Ballot::Ask) && !self.ballots.iter().any(|it| matches!(it, Ballot::Deny(_)))
+    }
+
+    /// Lets those vote that answer an ask. One answer is enough, and the others use nothing up: a human's to this very ask
+    /// first, then a grant, then a consent.
+    fn answer(&mut self) {
+        let (true, Some(call), Some(canonical)) = (self.is_asked(), self.facts.call, self.facts.canonical()) else {
+            return;
+        };
+        if self.facts.answer.is_some_and(|answer| answer.call == call) {
+            self.ballots[Source::Human as usize] = Ballot::Allow;
+            return;
+        }
+        self.grant = self.find_grant(canonical);
+        if let Some(Ok(_)) = self.grant {
+            self.ballots[Source::Grant as usize] = Ballot::Allow;
+            return;
+        }
+        let (principal, operation, now) = (self.facts.principal, self.facts.operation, self.facts.now);
+        let worths = self.facts.consents.iter().map(|it| (it, it.worth(principal, &call, operation, now)));
+        self.consent = worths.min_by_key(|(_, worth)| *worth);
+        self.ballots[Source::Consent as usize] = match self.consent {
+            Some((_, Worth::Valid)) => Ballot::Allow,
+            Some((_, Worth::Used)) => Ballot::Deny(Code::ConsentUsed),
+            Some((_, Worth::Expired)) => Ballot::Deny(Code::ConsentExpired),
+            Some((_, Worth::OtherCall)) | None => Ballot::Abstain,
+        };
+    }
+
+    /// Of several grants that answer: one that is not counted before one that is, then the older, so that the order in which
+    /// they come in never matters.
+    fn find_grant(&self, canonical: &Json) -> Option<Result<&'a StandingGrant, (&'a StandingGrant, Miss)>> {
+        let facts = self.facts;
+        let of_tool = CapabilityId::of_tool(facts.tool);
+        let capabilities: SmallVec<[&CapabilityId; 4]> = match facts.manifest {
+            Some(_) => self.capabilities.iter().map(|capability| &capability.id).collect(),
+            None => SmallVec::from_slice(&[&of_tool]),
+        };
+        let meant = facts.grants.iter().filter(|standing| {
+            let grant = &standing.grant;
+            grant.tool == *facts.tool
+                && grant.principal == *facts.principal
+                && grant.run.is_none_or(|run| run == facts.run)
+        });
+        let judged = meant.map(|standing| match standing.misses(&capabilities, canonical, facts.now) {
+            None => Ok(standing),
+            Some(miss) => Err((standing, miss)),
+        });
+        judged.min_by_key(|judged| {
+            let (standing, rank) = match judged {
+                Ok(standing) => (standing, 0),
+                Err((standing, Miss::Arguments)) => (standing, 1),
+                Err((standing, _)) => (standing, 2),
+            };
+            (rank, standing.grant.uses.is_some(), standing.grant.given, standing.grant.id)
+        })
+    }
+
+    /// The meet of everything that has a say in what the call may touch; nothing where it is denied.
+    fn left(&self) -> Arc<Authority> {
+        let (Some(configured), Some(canonical)) = (self.facts.configured, self.facts.canonical()) else {
+            return nothing();
+        };
+        if self.ballots.iter().any(|ballot| matches!(ballot, Ballot::Deny(_))) {
+            return nothing();
+        }
+        // Only the policy that a ceiling was compiled with knows what it leaves of it, so the rules come first.
+        let mut left = self.policies.iter().fold(configured.clone(), |left, vote| vote.narrow(&left, canonical));
+        let mut meet = |with: &Authority| left = Arc::new(left.meet(with));
+        if let Some(narrowing) = self.facts.narrowing {
+            meet(narrowing);
+        }
+        if let Some(Ok(standing)) = self.grant
+            && let Some(only) = &standing.grant.only
+        {
+            meet(&only.of(canonical));
+        }
+        if let Some((consent, Worth::Valid)) = self.consent {
+            meet(&consent.shown);
+        }
+        if let Some(answer) = self.facts.answer.filter(|answer| Some(answer.call) == self.facts.call) {
+            meet(&answer.shown);
+        }
+        left
     }
 
     /// What the call would get.
-    pub fn authority(&self) -> &Authority {
+    pub fn authority(&self) -> &Arc<Authority> {
         &self.authority
     }
 
-    /// The deciding vote: the most restrictive one, and the first of its kind. A human's allow answers an ask.
-    pub fn deciding(&self) -> Option<&Vote> {
-        let first = |wanted: fn(&Ballot) -> bool| self.votes.iter().find(|vote| wanted(&vote.ballot));
-        if let Some(denied) = first(|ballot| matches!(ballot, Ballot::Deny(_))) {
-            return Some(denied);
+    /// What a source says.
+    pub fn ballot(&self, source: Source) -> Ballot {
+        self.ballots[source as usize]
+    }
+
+    /// The deciding source: the most restrictive, and the first of its kind. An answer's allow stands for the ask that it
+    /// answers. None where all abstain.
+    pub fn deciding(&self) -> Option<Source> {
+        let first = |wanted: fn(Ballot) -> bool| Source::ALL.into_iter().find(|source| wanted(self.ballot(*source)));
+        let denied = first(|ballot| matches!(ballot, Ballot::Deny(_)));
+        let answered = || Source::ALL.into_iter().find(|it| it.answers() && self.ballot(*it) == Ballot::Allow);
+        denied
+            .or_else(|| first(|ballot| ballot == Ballot::Ask).map(|asks| answered().unwrap_or(asks)))
+            .or_else(|| first(|ballot| ballot == Ballot::Allow))
+    }
+
+    /// The verdict without its terms.
+    pub fn word(&self) -> Word {
+        match self.deciding().map(|source| self.ballot(source)) {
+            Some(Ballot::Allow) if self.facts.call.is_some() => Word::Allow,
+            Some(Ballot::Ask) if self.facts.call.is_some() => Word::Ask,
+            _ => Word::Deny,
         }
-        let human = self.votes.iter().find(|vote| vote.source == Source::Human && vote.ballot == Ballot::Allow);
-        match first(|ballot| *ballot == Ballot::Ask) {
-            Some(ask) => human.or(Some(ask)),
-            None => first(|ballot| *ballot == Ballot::Allow),
+    }
+
+    /// What an allow rests on.
+    fn basis(&self) -> Basis {
+        match self.deciding() {
+            Some(Source::Human) => match self.facts.answer {
+                Some(answer) => Basis::Human { route: answer.route, who: answer.who.clone() },
+                None => Basis::Policy,
+            },
+            Some(Source::Grant) => match self.grant {
+                Some(Ok(standing)) => Basis::Grant { id: standing.grant.id, counted: standing.grant.uses.is_some() },
+                _ => Basis::Policy,
+            },
+            Some(Source::Consent) => match self.consent {
+                Some((consent, _)) => Basis::Consent { token: consent.token, by: consent.by.clone() },
+                None => Basis::Policy,
+            },
+            _ => Basis::Policy,
         }
     }
 
     /// Seals the verdict. Without an allow there is no permit: silence denies.
     pub(crate) fn into_verdict(self, operation: OperationId, now: Instant) -> Verdict {
-        let deciding = self.deciding().cloned();
-        match (deciding, self.call) {
-            (Some(Vote { ballot: Ballot::Deny(code), reason, hint, .. }), _) => {
-                Verdict::Deny(Denial { code, reason, hint })
+        match (self.word(), self.facts.call) {
+            (Word::Allow, Some(call)) => {
+                let basis = self.basis();
+                Verdict::Allow(Permit::seal(call, operation, self.authority, basis, now))
             }
-            (Some(Vote { ballot: Ballot::Ask, reason, hint, .. }), Some(call)) => {
-                let hint = hint.unwrap_or_default();
-                Verdict::Confirm(Confirmation { call, authority: self.authority, reason, hint })
+            (Word::Ask, Some(call)) => {
+                let (reason, carries, hint) = self.question();
+                Verdict::Confirm(Confirmation { call, authority: self.authority, reason, carries, hint })
             }
-            (Some(Vote { ballot: Ballot::Allow, .. }), Some(call)) => {
-                Verdict::Allow(Permit::seal(call, operation, self.authority, now))
-            }
-            _ => Verdict::Deny(Denial {
-                code: Code::ToolDenied,
-                reason: "no source allows this call".to_owned(),
-                hint: None,
-            }),
+            _ => Verdict::Deny(self.denial()),
         }
     }
 
-    /// The verdict as a word.
-    pub fn verdict_word(&self) -> &'static str {
-        match self.deciding().map(|vote| vote.ballot) {
-            Some(Ballot::Allow) => "allow",
-            Some(Ballot::Ask) => "ask",
-            _ => "deny",
+    /// As data and in words, for `explain`.
+    pub fn explain(&self) -> Evaluation {
+        Evaluation {
+            verdict: self.word(),
+            votes: Source::ALL.into_iter().map(|source| self.vote(source)).collect(),
+            deciding: self.deciding(),
+            authority: self.authority.clone(),
         }
+    }
+}
+
+/// A verdict as a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum Word {
+    Allow,
+    Ask,
+    Deny,
+}
+
+impl Word {
+    /// The word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Ask => "ask",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+/// The votes on one call, and what it would get.
+#[derive(Clone, Debug)]
+pub struct Evaluation {
+    /// The outcome.
+    pub verdict: Word,
+    /// Every source's vote, in the order of the design's table.
+    pub votes: Vec<Vote>,
+    /// Whose vote decides; none where all abstain, which denies.
+    pub deciding: Option<Source>,
+    /// What the call would get.
+    pub authority: Arc<Authority>,
+}
+
+impl Evaluation {
+    /// The vote of one source.
+    pub fn vote(&self, source: Source) -> &Vote {
+        &self.votes[source as usize]
+    }
+
+    /// What would change the answer, for the operator.
+    pub fn hint(&self) -> Option<&str> {
+        self.deciding.and_then(|source| self.vote(source).hint.as_deref())
     }
 
     /// As data, for `explain --json`.
     pub fn to_json(&self) -> Json {
         json!({
-            "verdict": self.verdict_word(),
+            "verdict": self.verdict,
+            "deciding": self.deciding,
             "votes": self.votes,
             "authority": self.authority.to_json(),
         })
     }
 }
 
-fn abstain(source: Source, reason: &str) -> Vote {
-    Vote { source, ballot: Ballot::Abstain, reason: reason.to_owned(), hint: None }
-}
-
-fn deny(source: Source, code: Code, reason: String, hint: Option<String>) -> Vote {
-    Vote { source, ballot: Ballot::Deny(code), reason, hint }
-}
-
-fn visibility(facts: &Facts<'_>) -> Vote {
-    match facts.visible {
-        true => abstain(Source::Visibility, "the run's snapshot shows the tool"),
-        false => deny(
-            Source::Visibility,
-            Code::ToolNotVisible,
-            if facts.tool.is_known() {
-                format!("the tool `{}` is not among the tools of this run", facts.tool)
-            } else {
-                "a tool is named package/function, or package/interface.function".to_owned()
-            },
-            Some("`portcullis list` names the packages, `portcullis show PACKAGE` their functions; `expose` and `--tools` hide some".to_owned()),
-        ),
-    }
-}
-
-fn registry(facts: &Facts<'_>) -> Vote {
-    let package = facts.tool.package();
-    match &facts.registry {
-        None => abstain(Source::Registry, "the tool is not visible, so no package was looked for"),
-        Some(Availability::One(digest)) => Vote {
-            source: Source::Registry,
-            ballot: Ballot::Abstain,
-            reason: format!("one package provides it, sha256 {}", digest.short()),
-            hint: None,
-        },
-        Some(Availability::Unavailable(why)) => deny(
-            Source::Registry,
-            Code::ToolUnavailable,
-            format!("the package `{package}` cannot be used: {why}"),
-            Some(format!("`portcullis show {package}` tells more; `portcullis update {package}` pins what is there")),
-        ),
-        Some(Availability::Ambiguous(why)) => deny(
-            Source::Registry,
-            Code::ToolAmbiguous,
-            format!("more than one implementation claims `{}`: {why}", facts.tool),
-            Some(format!("hide one of them with `expose` under [tools.{package}]")),
-        ),
-        Some(Availability::Changed) => deny(
-            Source::Registry,
-            Code::PackageChanged,
-            format!("the package `{package}` is not the one that was published"),
-            Some(format!(
-                "`portcullis show {package} --diff` shows what is different; `portcullis update {package}` pins what is there now"
-            )),
-        ),
-    }
-}
-
-fn narrowing(facts: &Facts<'_>) -> Vote {
-    if facts.narrowing.denies_all() || facts.configured.is_some_and(Authority::denies_all) {
-        return deny(
-            Source::Narrowing,
-            Code::ToolsDisabled,
-            "this run was started with all tools disabled".to_owned(),
-            None,
-        );
-    }
-    abstain(Source::Narrowing, "the run does not disable tools")
-}
-
-fn arguments(facts: &Facts<'_>) -> Vote {
-    match &facts.arguments {
-        None => abstain(Source::Arguments, "the tool is not known, so its arguments have no types"),
-        Some(Ok(_)) => abstain(Source::Arguments, "the arguments fit the tool's types"),
-        Some(Err(what)) => deny(
-            Source::Arguments,
-            Code::ArgumentsInvalid,
-            what.clone(),
-            Some(format!("`portcullis show {} --json` prints the schema", facts.tool.package())),
-        ),
-    }
-}
-
-fn policy_vote(tool: &ToolId, vote: &PolicyVote, arguments: &Json, configured: &Authority) -> Vote {
-    let places = || {
-        vote.rules.iter().map(|rule| format!("`{}` at line {}", rule.tool, rule.line)).collect::<Vec<_>>().join(", ")
-    };
-    let missed: Vec<String> =
-        vote.rules.iter().filter_map(|rule| rule.only.as_ref()).flat_map(|only| only.misses(arguments)).collect();
-    let missed = if missed.is_empty() { String::new() } else { format!("; but {}", missed.join(", ")) };
-    let why =
-        vote.rules.iter().find_map(|rule| rule.reason.as_deref()).map(|why| format!(": {why}")).unwrap_or_default();
-    let by_default = vote.rules.is_empty();
-    match vote.verdict {
-        RuleVerdict::Allow => Vote {
-            source: Source::Policy,
-            ballot: Ballot::Allow,
-            reason: format!("allowed by the rule {}{missed}", places()),
-            hint: None,
-        },
-        RuleVerdict::Ask => Vote {
-            source: Source::Policy,
-            ballot: Ballot::Ask,
-            reason: if by_default {
-                format!("no rule matches `{tool}` with these arguments, and the default is to ask")
-            } else {
-                format!("the rule {} asks{why}{missed}", places())
-            },
-            // A rule that allows would not win over an equal one that asks.
-            hint: Some(if by_default {
-                suggestion(tool, arguments, configured)
-            } else {
-                format!("the rule is {}; set its `verdict` to \"allow\" there", places())
-            }),
-        },
-        RuleVerdict::Deny if by_default => deny(
-            Source::Policy,
-            Code::ToolDenied,
-            format!("no rule allows `{tool}` with these arguments, and the default is to deny"),
-            Some(suggestion(tool, arguments, configured)),
-        ),
-        RuleVerdict::Deny => deny(
-            Source::Policy,
-            Code::ToolDenied,
-            format!("a rule of this host denies `{tool}` with these arguments{why}"),
-            Some(format!("the rule is {}; a deny wins over every allow, so change or remove it there", places())),
-        ),
-    }
-}
-
-/// The lines of configuration that would allow this call, as narrow as its arguments make it.
-fn suggestion(tool: &ToolId, arguments: &Json, configured: &Authority) -> String {
-    let mut parts = Vec::new();
-    let names_where = |test: &dyn Fn(&str) -> bool| -> Vec<String> {
-        arguments
-            .as_object()
-            .into_iter()
-            .flatten()
-            .filter(|(_, value)| value.as_str().is_some_and(test))
-            .map(|(name, _)| format!("\"{{{name}}}\""))
-            .collect()
-    };
-    if !configured.files.is_nothing() {
-        let named = names_where(&|text| text.parse().is_ok_and(|path| configured.files.access(&path).is_some()));
-        let folders = || configured.files.mounts().iter().map(|m| format!("\"{}/**\"", m.guest)).collect();
-        let entries = if named.is_empty() { folders() } else { named };
-        parts.push(format!("files = [{}]", entries.join(", ")));
-    }
-    if !configured.http.is_nothing() {
-        let named = names_where(&|text| text.parse::<crate::authority::url_pattern::NormalUrl>().is_ok());
-        if !named.is_empty() {
-            parts.push(format!("http = [{}]", named.join(", ")));
-        }
-    }
-    let only = if parts.is_empty() { String::new() } else { format!("\nonly = {{ {} }}", parts.join(", ")) };
-    format!("[[policy.rules]]\ntool = \"{tool}\"\nverdict = \"allow\"{only}")
+/// One for all calls that get nothing.
+fn nothing() -> Arc<Authority> {
+    static NOTHING: std::sync::LazyLock<Arc<Authority>> = std::sync::LazyLock::new(|| Arc::new(Authority::none()));
+    NOTHING.clone()
 }

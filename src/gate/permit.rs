@@ -1,7 +1,9 @@
 //! The sealed proof that one exact call was allowed.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::Basis;
 use crate::authority::Authority;
 use crate::ids::{CallDigest, OperationId};
 
@@ -35,12 +37,12 @@ pub const PERMIT_LIFETIME: Duration = Duration::from_secs(10);
 /// It cannot be made from parts:
 ///
 /// ```compile_fail,E0451
-/// use portcullis::gate::Permit;
+/// use portcullis::gate::{Basis, Permit};
 /// use portcullis::{authority::Authority, ids::{CallDigest, OperationId}};
-/// use std::time::Instant;
+/// use std::{sync::Arc, time::Instant};
 ///
-/// fn forge(call: CallDigest, operation: OperationId, authority: Authority, expires: Instant) -> Permit {
-///     Permit { call, operation, authority, expires }
+/// fn forge(call: CallDigest, operation: OperationId, authority: Arc<Authority>, expires: Instant) -> Permit {
+///     Permit { call, operation, authority, basis: Basis::Policy, expires }
 /// }
 /// ```
 ///
@@ -67,7 +69,8 @@ pub const PERMIT_LIFETIME: Duration = Duration::from_secs(10);
 pub struct Permit {
     call: CallDigest,
     operation: OperationId,
-    authority: Authority,
+    authority: Arc<Authority>,
+    basis: Basis,
     expires: Instant,
 }
 
@@ -83,8 +86,19 @@ pub enum PermitError {
 }
 
 impl Permit {
-    pub(super) fn seal(call: CallDigest, operation: OperationId, authority: Authority, now: Instant) -> Self {
-        Self { call, operation, authority, expires: now + PERMIT_LIFETIME }
+    pub(super) fn seal(
+        call: CallDigest,
+        operation: OperationId,
+        authority: Arc<Authority>,
+        basis: Basis,
+        now: Instant,
+    ) -> Self {
+        Self { call, operation, authority, basis, expires: now + PERMIT_LIFETIME }
+    }
+
+    /// What the allow rests on.
+    pub fn basis(&self) -> &Basis {
+        &self.basis
     }
 
     /// The operation that the permit is for.
@@ -102,7 +116,7 @@ impl Permit {
     /// # Errors
     ///
     /// The permit is for another call, or too old.
-    pub(crate) fn spend(self, call: &CallDigest, now: Instant) -> Result<Authority, PermitError> {
+    pub(crate) fn spend(self, call: &CallDigest, now: Instant) -> Result<Arc<Authority>, PermitError> {
         if self.call != *call {
             Err(PermitError::OtherCall)
         } else if now > self.expires {

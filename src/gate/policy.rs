@@ -1,22 +1,20 @@
 //! Host policy: rules over tool ids and canonical arguments. Pure: no clock, no I/O, no order of rules.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value as Json;
+use smallvec::SmallVec;
 
+use super::schema::ArgumentSchema;
 use crate::authority::Authority;
 use crate::authority::path::pieces_match;
 use crate::authority::template::Only;
 use crate::ids::ToolId;
-
-/// Deepest nesting of an `arguments` schema.
-pub const SCHEMA_DEPTH_MAX: usize = 32;
-/// Largest `arguments` schema, in bytes of JSON.
-pub const SCHEMA_BYTES_MAX: usize = 64 << 10;
 
 /// What a rule says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -106,133 +104,6 @@ impl fmt::Display for ToolGlob {
     }
 }
 
-/// A compiled JSON Schema over canonical arguments.
-#[derive(Clone, Debug)]
-pub struct ArgumentSchema {
-    source: Json,
-    validator: Arc<jsonschema::Validator>,
-}
-
-/// Why a schema is refused at load.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SchemaError {
-    /// Deeper than [`SCHEMA_DEPTH_MAX`] or larger than [`SCHEMA_BYTES_MAX`].
-    #[error("the schema is nested more than {SCHEMA_DEPTH_MAX} deep, or larger than {} KiB", SCHEMA_BYTES_MAX >> 10)]
-    TooLarge,
-    /// A keyword that the standard does not have, which a validator would pass over: the schema would accept more than it says.
-    #[error("`{0}` is no keyword of JSON Schema 2020-12")]
-    UnknownKeyword(String),
-    /// Not a schema, or with a reference or pattern that cannot be used.
-    #[error("this is no JSON Schema that can be used: {0}")]
-    Invalid(String),
-}
-
-impl ArgumentSchema {
-    /// Compiles a schema: draft 2020-12, no references outside of it, patterns by a linear-time engine.
-    ///
-    /// # Errors
-    ///
-    /// See [`SchemaError`].
-    pub fn new(source: Json) -> Result<Self, SchemaError> {
-        if depth(&source) > SCHEMA_DEPTH_MAX || source.to_string().len() > SCHEMA_BYTES_MAX {
-            return Err(SchemaError::TooLarge);
-        }
-        check_keywords(&source)?;
-        let validator = jsonschema::options()
-            .with_draft(jsonschema::Draft::Draft202012)
-            .with_pattern_options(jsonschema::PatternOptions::regex())
-            .build(&source)
-            .map_err(|error| SchemaError::Invalid(error.to_string()))?;
-        Ok(Self { source, validator: Arc::new(validator) })
-    }
-
-    /// Whether the arguments fit. Validity only: collecting errors can take exponential time.
-    pub fn fits(&self, arguments: &Json) -> bool {
-        self.validator.is_valid(arguments)
-    }
-
-    /// The schema as it was written.
-    pub fn source(&self) -> &Json {
-        &self.source
-    }
-}
-
-/// Refuses keywords that draft 2020-12 does not define (its vocabularies core, applicator, validation, unevaluated, format,
-/// content and meta-data).
-fn check_keywords(schema: &Json) -> Result<(), SchemaError> {
-    const OF_VALUES: [&str; 31] = [
-        "$id",
-        "$schema",
-        "$ref",
-        "$anchor",
-        "$comment",
-        "$dynamicRef",
-        "$dynamicAnchor",
-        "$vocabulary",
-        "type",
-        "enum",
-        "const",
-        "multipleOf",
-        "maximum",
-        "exclusiveMaximum",
-        "minimum",
-        "exclusiveMinimum",
-        "maxLength",
-        "minLength",
-        "pattern",
-        "maxItems",
-        "minItems",
-        "uniqueItems",
-        "maxContains",
-        "minContains",
-        "maxProperties",
-        "minProperties",
-        "required",
-        "dependentRequired",
-        "format",
-        "contentEncoding",
-        "contentMediaType",
-    ];
-    const ABOUT: [&str; 7] = ["title", "description", "default", "deprecated", "readOnly", "writeOnly", "examples"];
-    const OF_SCHEMA: [&str; 11] = [
-        "items",
-        "contains",
-        "additionalProperties",
-        "propertyNames",
-        "if",
-        "then",
-        "else",
-        "not",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-        "contentSchema",
-    ];
-    const OF_SCHEMAS: [&str; 4] = ["prefixItems", "allOf", "anyOf", "oneOf"];
-    const OF_NAMED: [&str; 4] = ["properties", "patternProperties", "dependentSchemas", "$defs"];
-    let Some(map) = schema.as_object() else { return Ok(()) };
-    for (keyword, value) in map {
-        let keyword = keyword.as_str();
-        if OF_SCHEMA.contains(&keyword) {
-            check_keywords(value)?;
-        } else if OF_SCHEMAS.contains(&keyword) {
-            value.as_array().into_iter().flatten().try_for_each(check_keywords)?;
-        } else if OF_NAMED.contains(&keyword) {
-            value.as_object().into_iter().flatten().try_for_each(|(_, schema)| check_keywords(schema))?;
-        } else if !OF_VALUES.contains(&keyword) && !ABOUT.contains(&keyword) {
-            return Err(SchemaError::UnknownKeyword(keyword.to_owned()));
-        }
-    }
-    Ok(())
-}
-
-fn depth(json: &Json) -> usize {
-    match json {
-        Json::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-        Json::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
-        _ => 1,
-    }
-}
-
 /// One rule.
 #[derive(Clone, Debug)]
 pub struct Rule {
@@ -250,13 +121,19 @@ pub struct Rule {
     pub line: usize,
 }
 
+/// How specific a rule is; the greater wins. An exact id before a pattern, then the longer literal prefix, then a rule with
+/// `arguments` before one without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Specificity(bool, usize, bool);
+
 impl Rule {
-    /// Higher is more specific.
-    fn specificity(&self) -> (bool, usize, bool) {
-        (self.tool.is_exact(), self.tool.literal_prefix(), self.arguments.is_some())
+    /// See [`Specificity`].
+    pub fn specificity(&self) -> Specificity {
+        Specificity(self.tool.is_exact(), self.tool.literal_prefix(), self.arguments.is_some())
     }
 
-    fn fits(&self, arguments: &Json) -> bool {
+    /// Whether the rule is about these arguments.
+    pub fn fits(&self, arguments: &Json) -> bool {
         self.arguments.as_ref().is_none_or(|schema| schema.fits(arguments))
     }
 }
@@ -270,59 +147,129 @@ pub struct Policy {
     pub rules: Vec<Arc<Rule>>,
 }
 
+/// The policy with its rules by package, so that compiling it for one tool looks at few others' rules.
+#[derive(Clone, Debug)]
+pub struct IndexedPolicy<'p> {
+    default: DefaultVerdict,
+    by_package: HashMap<&'p str, Vec<&'p Arc<Rule>>>,
+    of_any: Vec<&'p Arc<Rule>>,
+}
+
+impl Policy {
+    /// See [`IndexedPolicy`].
+    pub fn index(&self) -> IndexedPolicy<'_> {
+        let mut index = IndexedPolicy { default: self.default, by_package: HashMap::new(), of_any: Vec::new() };
+        for rule in &self.rules {
+            match rule.tool.package_literal() {
+                Some(package) => index.by_package.entry(package).or_default().push(rule),
+                None => index.of_any.push(rule),
+            }
+        }
+        index
+    }
+
+    /// The part that concerns one tool, whose calls have at most `ceiling`.
+    pub fn for_tool(&self, tool: &ToolId, ceiling: &Arc<Authority>) -> ToolPolicy {
+        self.index().for_tool(tool, ceiling)
+    }
+}
+
+impl IndexedPolicy<'_> {
+    /// As [`Policy::for_tool`].
+    pub fn for_tool(&self, tool: &ToolId, ceiling: &Arc<Authority>) -> ToolPolicy {
+        let named = self.by_package.get(tool.package()).into_iter().flatten();
+        let matching = named.chain(&self.of_any).filter(|rule| rule.tool.matches(tool));
+        let compiled = matching.map(|rule| Compiled {
+            rule: Arc::clone(rule),
+            met: rule.only.as_ref().and_then(Only::constant).map(|only| Arc::new(ceiling.meet(&only))),
+        });
+        let (denials, mut others): (Vec<_>, Vec<_>) = compiled.partition(|it| it.rule.verdict == RuleVerdict::Deny);
+        others.sort_by_key(|it| Reverse(it.rule.specificity()));
+        ToolPolicy { default: self.default, ceiling: ceiling.clone(), denials, others }
+    }
+}
+
+/// A rule with what follows from it for one tool.
+#[derive(Clone, Debug)]
+struct Compiled {
+    rule: Arc<Rule>,
+    /// What is left of the tool's ceiling, where the rule's `only` does not depend on the arguments.
+    met: Option<Arc<Authority>>,
+}
+
 /// The rules that can match one tool, compiled at publication: denials first, then the others by falling specificity.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ToolPolicy {
     default: DefaultVerdict,
-    denials: Vec<Arc<Rule>>,
-    others: Vec<Arc<Rule>>,
+    ceiling: Arc<Authority>,
+    denials: Vec<Compiled>,
+    others: Vec<Compiled>,
 }
 
 /// What host policy says of one call.
 #[derive(Clone, Debug)]
-pub struct PolicyVote {
-    /// The verdict.
-    pub verdict: RuleVerdict,
-    /// The rules that made it; empty where the default did.
-    pub rules: Vec<Arc<Rule>>,
-    /// The meet of the rules' `only`.
-    pub only: Authority,
-}
-
-impl Policy {
-    /// The part that concerns one tool.
-    pub fn for_tool(&self, tool: &ToolId) -> ToolPolicy {
-        let matching = self.rules.iter().filter(|rule| rule.tool.matches(tool)).cloned();
-        let (denials, mut others): (Vec<_>, Vec<_>) = matching.partition(|rule| rule.verdict == RuleVerdict::Deny);
-        others.sort_by_key(|rule| Reverse(rule.specificity()));
-        ToolPolicy { default: self.default, denials, others }
-    }
+pub struct PolicyVote<'p> {
+    policy: &'p ToolPolicy,
+    verdict: RuleVerdict,
+    matched: SmallVec<[&'p Compiled; 4]>,
 }
 
 impl ToolPolicy {
     /// The vote on one call. Any matching deny wins; among the others the most specific; among equals the strictest,
     /// under the meet of what they leave.
-    pub fn vote(&self, arguments: &Json) -> PolicyVote {
-        let denials: Vec<_> = self.denials.iter().filter(|rule| rule.fits(arguments)).cloned().collect();
+    pub fn vote(&self, arguments: &Json) -> PolicyVote<'_> {
+        let denials: SmallVec<[_; 4]> = self.denials.iter().filter(|it| it.rule.fits(arguments)).collect();
         if !denials.is_empty() {
-            return PolicyVote { verdict: RuleVerdict::Deny, rules: denials, only: Authority::none() };
+            return PolicyVote { policy: self, verdict: RuleVerdict::Deny, matched: denials };
         }
-        let mut matching = self.others.iter().filter(|rule| rule.fits(arguments)).peekable();
+        let mut matching = self.others.iter().filter(|it| it.rule.fits(arguments)).peekable();
         let Some(first) = matching.peek() else {
-            let verdict = match self.default {
-                DefaultVerdict::Ask => RuleVerdict::Ask,
-                DefaultVerdict::Deny => RuleVerdict::Deny,
-            };
-            return PolicyVote { verdict, rules: Vec::new(), only: Authority::configured() };
+            return PolicyVote { policy: self, verdict: self.by_default(), matched: SmallVec::new() };
         };
-        let best = first.specificity();
-        let rules: Vec<_> = matching.take_while(|rule| rule.specificity() == best).cloned().collect();
-        let verdict = rules.iter().map(|rule| rule.verdict).max().unwrap_or(RuleVerdict::Deny);
-        let only = rules
-            .iter()
-            .filter_map(|rule| rule.only.as_ref())
-            .fold(Authority::configured(), |met, only| met.meet(&only.of(arguments)));
-        PolicyVote { verdict, rules, only }
+        let best = first.rule.specificity();
+        let matched: SmallVec<[_; 4]> = matching.take_while(|it| it.rule.specificity() == best).collect();
+        let verdict = matched.iter().map(|it| it.rule.verdict).max().unwrap_or(RuleVerdict::Deny);
+        PolicyVote { policy: self, verdict, matched }
+    }
+
+    /// Whether every call of the tool is denied, whatever its arguments are; and by which rule, or by the default.
+    pub fn denies_always(&self) -> Option<Option<&Rule>> {
+        let always = self.denials.iter().find(|it| it.rule.arguments.is_none());
+        match always {
+            Some(it) => Some(Some(&it.rule)),
+            None => (self.others.is_empty() && self.default == DefaultVerdict::Deny).then_some(None),
+        }
+    }
+
+    fn by_default(&self) -> RuleVerdict {
+        match self.default {
+            DefaultVerdict::Ask => RuleVerdict::Ask,
+            DefaultVerdict::Deny => RuleVerdict::Deny,
+        }
+    }
+}
+
+impl<'p> PolicyVote<'p> {
+    /// The verdict.
+    pub fn verdict(&self) -> RuleVerdict {
+        self.verdict
+    }
+
+    /// The rules that made it; none where the default did.
+    pub fn rules(&self) -> impl Iterator<Item = &'p Rule> {
+        self.matched.iter().map(|it| &*it.rule)
+    }
+
+    /// What the matched rules leave of `authority`.
+    pub fn narrow(&self, authority: &Arc<Authority>, arguments: &Json) -> Arc<Authority> {
+        if let [one] = self.matched.as_slice()
+            && let Some(met) = &one.met
+            && Arc::ptr_eq(authority, &self.policy.ceiling)
+        {
+            return met.clone();
+        }
+        let onlys = self.matched.iter().filter_map(|it| it.rule.only.as_ref());
+        onlys.fold(authority.clone(), |left, only| Arc::new(left.meet(&only.of(arguments))))
     }
 }
 
@@ -343,11 +290,23 @@ mod tests {
         })
     }
 
-    fn vote(rules: &[Arc<Rule>], arguments: Json) -> PolicyVote {
+    struct Voted {
+        verdict: RuleVerdict,
+        only: Arc<Authority>,
+    }
+
+    fn vote(rules: &[Arc<Rule>], arguments: Json) -> Voted {
         let tool = "files/read".parse().unwrap();
-        let forward = Policy { default: DefaultVerdict::Ask, rules: rules.to_vec() };
-        let backward = Policy { default: DefaultVerdict::Ask, rules: rules.iter().rev().cloned().collect() };
-        let (a, b) = (forward.for_tool(&tool).vote(&arguments), backward.for_tool(&tool).vote(&arguments));
+        let ceiling = Arc::new(Authority::configured());
+        let voted = |rules: Vec<Arc<Rule>>| {
+            let policy = Policy { default: DefaultVerdict::Ask, rules }.for_tool(&tool, &ceiling);
+            let vote = policy.vote(&arguments);
+            let only = vote.narrow(&ceiling, &arguments);
+            // What was met at publication is what meeting at the decision gives.
+            assert_eq!(*only, *vote.narrow(&Arc::new(Authority::configured()), &arguments));
+            Voted { verdict: vote.verdict, only }
+        };
+        let (a, b) = (voted(rules.to_vec()), voted(rules.iter().rev().cloned().collect()));
         assert_eq!((a.verdict, &a.only), (b.verdict, &b.only), "the order of rules matters");
         a
     }
@@ -398,25 +357,5 @@ mod tests {
         for bad in ["*", "files", "files/", "/x", "a/b/c", "a b/*", ""] {
             assert_eq!(bad.parse::<ToolGlob>(), Err(ToolGlobError), "{bad}");
         }
-    }
-
-    #[test]
-    fn schemas_reach_no_network_and_no_file_and_use_the_linear_engine() {
-        for bad in [
-            json!({ "$ref": "https://example.com/schema.json" }),
-            json!({ "$ref": "file:///etc/passwd" }),
-            json!({ "pattern": "(a)\\1" }),
-            json!({ "pattern": "(" }),
-            json!({ "type": "nothing" }),
-        ] {
-            assert!(ArgumentSchema::new(bad.clone()).is_err(), "{bad}");
-        }
-        let mut deep = json!({});
-        for _ in 0..SCHEMA_DEPTH_MAX {
-            deep = json!({ "not": deep });
-        }
-        assert_eq!(ArgumentSchema::new(deep).unwrap_err(), SchemaError::TooLarge);
-        let slow = ArgumentSchema::new(json!({ "pattern": "^(a+)+$" })).unwrap();
-        assert!(!slow.fits(&json!(format!("{}b", "a".repeat(100_000)))));
     }
 }

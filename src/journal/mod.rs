@@ -3,9 +3,11 @@
 //! A call is committed when it was decided and again when it ended. *Committed* means handed to the kernel, so it survives
 //! the process; *durable* means synced, so it survives the machine.
 
+mod permissions;
 mod sqlite;
 pub mod state;
 
+pub use permissions::KeptGrant;
 pub use sqlite::{Journal, JournalError};
 pub use state::{CallState, Event, TransitionError};
 
@@ -27,6 +29,20 @@ pub struct Decided<'a> {
     pub call: Option<CallDigest>,
     /// What it may touch, as data.
     pub authority: serde_json::Value,
+    /// The canonical arguments, for a call that a human is asked about: what the answers of the past were given to. Without
+    /// what the policy keeps out, and none where they are too large.
+    pub arguments: Option<String>,
+}
+
+/// An answer of the past.
+#[derive(Clone, Debug)]
+pub struct PastAnswer {
+    /// Which tool was asked about.
+    pub tool: ToolId,
+    /// With which arguments, as kept.
+    pub arguments: serde_json::Value,
+    /// Whether a human said yes.
+    pub yes: bool,
 }
 
 /// Whether a commit waits for the disk.

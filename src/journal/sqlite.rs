@@ -7,14 +7,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 
 use super::state::{CallState, Event, TransitionError};
-use super::{Decided, Ended, Sync};
+use super::{Decided, Ended, Sync, permissions};
+use crate::gate::Basis;
 use crate::gate::codes::Code;
 use crate::ids::{OperationId, ToolId};
 
 /// The version of the tables, kept in the file's `user_version`.
-const SCHEMA_VERSION: i64 = 1;
+const SCHEMA_VERSION: i64 = 2;
 
-const SCHEMA: &str = "
+const SCHEMA_1: &str = "
 CREATE TABLE calls (
     operation TEXT PRIMARY KEY,
     principal TEXT NOT NULL,
@@ -33,6 +34,42 @@ CREATE TABLE calls (
 CREATE TABLE wire_names (
     name TEXT PRIMARY KEY,
     tool TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+";
+
+const SCHEMA_2: &str = "
+ALTER TABLE calls ADD COLUMN arguments TEXT;
+ALTER TABLE calls ADD COLUMN basis TEXT;
+CREATE TABLE grants (
+    id         TEXT PRIMARY KEY,
+    principal  TEXT NOT NULL,
+    capability TEXT NOT NULL,
+    tool       TEXT NOT NULL,
+    arguments  TEXT NOT NULL,
+    narrows    TEXT,
+    run        TEXT,
+    expires    INTEGER,
+    uses       INTEGER,
+    given      INTEGER NOT NULL,
+    given_by   TEXT NOT NULL,
+    revoked    INTEGER
+) STRICT, WITHOUT ROWID;
+CREATE INDEX grants_of_tool ON grants (tool, principal) WHERE revoked IS NULL;
+CREATE TABLE grant_uses (
+    grant_id  TEXT NOT NULL REFERENCES grants (id),
+    operation TEXT NOT NULL,
+    used      INTEGER NOT NULL,
+    PRIMARY KEY (grant_id, operation)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE consents (
+    token     TEXT PRIMARY KEY,
+    principal TEXT NOT NULL,
+    tool      TEXT NOT NULL,
+    call      TEXT NOT NULL,
+    shown     TEXT NOT NULL,
+    expires   INTEGER NOT NULL,
+    given_by  TEXT NOT NULL,
+    used_by   TEXT
 ) STRICT, WITHOUT ROWID;
 ";
 
@@ -63,6 +100,12 @@ pub enum JournalError {
     /// Something happened to a call that its state has no place for.
     #[error(transparent)]
     Transition(#[from] TransitionError),
+    /// What the decision rests on was used up or taken back since it was read; the call has to be decided again.
+    #[error("the permission was used up or taken back meanwhile")]
+    Lost,
+    /// Something that cannot be kept.
+    #[error("{0}")]
+    Unstorable(&'static str),
 }
 
 impl Journal {
@@ -75,20 +118,24 @@ impl Journal {
         let mut durable = connect(path, "FULL")?;
         let transaction = durable.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let found: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        match found {
-            0 => {
-                transaction.execute_batch(SCHEMA)?;
-                transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
-            }
-            SCHEMA_VERSION => {}
+        let missing: &[&str] = match found {
+            0 => &[SCHEMA_1, SCHEMA_2],
+            1 => &[SCHEMA_2],
+            SCHEMA_VERSION => &[],
             found => return Err(JournalError::Version { found }),
+        };
+        for step in missing {
+            transaction.execute_batch(step)?;
+        }
+        if !missing.is_empty() {
+            transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
         }
         transaction.commit()?;
         let quick = connect(path, "NORMAL")?;
         Ok(Self { quick: Mutex::new(quick), durable: Mutex::new(durable) })
     }
 
-    fn connection(&self, sync: Sync) -> MutexGuard<'_, Connection> {
+    pub(super) fn connection(&self, sync: Sync) -> MutexGuard<'_, Connection> {
         let connection = match sync {
             Sync::Committed => &self.quick,
             Sync::Durable => &self.durable,
@@ -97,39 +144,59 @@ impl Journal {
         connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Commits a new call with what was decided, before anything happens.
+    /// Commits a new call with what was decided, before anything happens; and in the same step uses up what an allow rests on.
     ///
     /// # Errors
     ///
-    /// The record cannot be written; then nothing may happen.
+    /// The record cannot be written, or what the allow rests on is gone; then nothing may happen.
     pub fn decided(
         &self,
         decided: &Decided<'_>,
         event: Event,
         code: Option<Code>,
+        basis: Option<&Basis>,
         sync: Sync,
     ) -> Result<(), JournalError> {
         let state = CallState::Requested.after(event)?;
-        self.connection(sync)
-            .prepare_cached(
-                "INSERT INTO calls (operation, principal, tool, package, call, state, code, authority, decided)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-            )?
-            .execute(params![
-                decided.operation.to_string(),
-                decided.principal.to_string(),
-                decided.tool.as_str(),
-                decided.package.map(|digest| digest.to_string()),
-                decided.call.map(|digest| digest.to_string()),
-                state.as_str(),
-                code.map(Code::as_str),
-                decided.authority.to_string(),
-                now(),
-            ])?;
+        let mut connection = self.connection(sync);
+        let insert = |connection: &Connection| {
+            connection
+                .prepare_cached(
+                    "INSERT INTO calls (operation, principal, tool, package, call, state, code, authority, decided, arguments,
+                                        basis, answered)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+                )?
+                .execute(params![
+                    decided.operation.to_string(),
+                    decided.principal.to_string(),
+                    decided.tool.as_str(),
+                    decided.package.map(|digest| digest.to_string()),
+                    decided.call.map(|digest| digest.to_string()),
+                    state.as_str(),
+                    code.map(Code::as_str),
+                    decided.authority.to_string(),
+                    millis(SystemTime::now()),
+                    decided.arguments,
+                    basis.map(kind),
+                    basis.filter(|basis| **basis != Basis::Policy).map(ToString::to_string),
+                ])
+        };
+        match basis {
+            Some(basis) if basis.is_spent() => {
+                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                permissions::spend(&transaction, basis, decided.operation)?;
+                insert(&transaction)?;
+                transaction.commit()?;
+            }
+            _ => {
+                insert(&connection)?;
+            }
+        }
         Ok(())
     }
 
-    /// Commits the answer to a call that was asked about.
+    /// Commits the answer to a call that was asked about; none where nobody gave one. An allow uses up what it rests on in the
+    /// same step.
     ///
     /// # Errors
     ///
@@ -139,13 +206,26 @@ impl Journal {
         operation: OperationId,
         event: Event,
         code: Option<Code>,
-        answered: &str,
+        basis: Option<&Basis>,
         sync: Sync,
     ) -> Result<(), JournalError> {
         self.advance(operation, event, sync, |connection, state| {
+            if let (Event::Allow, Some(basis)) = (event, basis) {
+                permissions::spend(connection, basis, operation)?;
+            }
+            let answered = basis.map_or_else(|| "nobody".to_owned(), ToString::to_string);
             connection
-                .prepare_cached("UPDATE calls SET state = ?2, code = ?3, answered = ?4 WHERE operation = ?1")?
-                .execute(params![operation.to_string(), state.as_str(), code.map(Code::as_str), answered])
+                .prepare_cached(
+                    "UPDATE calls SET state = ?2, code = ?3, answered = ?4, basis = ?5 WHERE operation = ?1",
+                )?
+                .execute(params![
+                    operation.to_string(),
+                    state.as_str(),
+                    code.map(Code::as_str),
+                    answered,
+                    basis.map(kind)
+                ])?;
+            Ok(())
         })
     }
 
@@ -167,8 +247,9 @@ impl Journal {
                     ended.code.map(Code::as_str),
                     ended.output.as_ref().map(<[u8; 32]>::as_slice),
                     ended.effects.to_string(),
-                    now(),
-                ])
+                    millis(SystemTime::now()),
+                ])?;
+            Ok(())
         })
     }
 
@@ -177,7 +258,7 @@ impl Journal {
         operation: OperationId,
         event: Event,
         sync: Sync,
-        update: impl FnOnce(&Connection, CallState) -> rusqlite::Result<usize>,
+        update: impl FnOnce(&Connection, CallState) -> Result<(), JournalError>,
     ) -> Result<(), JournalError> {
         let mut connection = self.connection(sync);
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -257,9 +338,25 @@ fn connect(path: &Path, synchronous: &str) -> Result<Connection, JournalError> {
     Ok(connection)
 }
 
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+/// The kind of a basis, as it is stored.
+fn kind(basis: &Basis) -> &'static str {
+    match basis {
+        Basis::Policy => "policy",
+        Basis::Grant { .. } => "grant",
+        Basis::Consent { .. } => "consent",
+        Basis::Human { .. } => "human",
+    }
+}
+
+/// Milliseconds since the epoch, as times are stored.
+pub(super) fn millis(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The time that [`millis`] stored.
+pub(super) fn time(millis: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -281,8 +378,9 @@ mod tests {
             package: None,
             call: None,
             authority: json!({}),
+            arguments: None,
         };
-        journal.decided(&decided, event, None, Sync::Durable)
+        journal.decided(&decided, event, None, None, Sync::Durable)
     }
 
     #[test]
@@ -309,6 +407,25 @@ mod tests {
         let effects = json!([]);
         let ended = Ended { lost: false, code: None, output: None, effects: &effects };
         assert!(matches!(journal.ended(operation, &ended, Sync::Durable), Err(JournalError::Transition(_))));
+    }
+
+    #[test]
+    fn a_file_of_the_version_before_is_brought_up_with_its_records() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("j");
+        let old = Connection::open(&path).unwrap();
+        old.execute_batch(SCHEMA_1).unwrap();
+        old.pragma_update(None, "user_version", 1).unwrap();
+        let operation = operation();
+        old.execute(
+            "INSERT INTO calls (operation, principal, tool, state, authority, decided) VALUES (?1, 'local', 'a/b', 'executing', '{}', 0)",
+            [operation.to_string()],
+        )
+        .unwrap();
+        drop(old);
+        let journal = Journal::open(&path).unwrap();
+        assert_eq!(journal.state(operation).unwrap(), Some((CallState::Executing, None)));
+        assert!(journal.grants().unwrap().is_empty());
     }
 
     #[test]

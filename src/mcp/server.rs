@@ -69,8 +69,12 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         if let Some(reason) = self.not_strict.take(&context.id) {
-            let denial =
-                Denial { code: Code::ArgumentsInvalid, reason: format!("in the request, {reason}"), hint: None };
+            let denial = Denial {
+                code: Code::ArgumentsInvalid,
+                reason: format!("in the request, {reason}"),
+                carries: None,
+                hint: None,
+            };
             return Ok(view::denied(&denial).into());
         }
         let Some(id) = self.id(&request.name).cloned() else {

@@ -91,7 +91,11 @@ fn failed(failure: &Failure) -> CallToolResult {
 /// A refusal that the model can read. What would change it is for the operator and stays here.
 pub fn denied(denial: &Denial) -> CallToolResult {
     let mut result = CallToolResult::error(vec![ContentBlock::text(format!("{}: {}", denial.code, denial.reason))]);
-    result.structured_content = Some(json!({ "blocked": { "code": denial.code, "reason": denial.reason } }));
+    let mut blocked = json!({ "code": denial.code, "reason": denial.reason });
+    if let Some(carries) = denial.carries {
+        blocked["carries"] = json!(carries);
+    }
+    result.structured_content = Some(json!({ "blocked": blocked }));
     result
 }
 

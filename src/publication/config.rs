@@ -19,7 +19,8 @@ use crate::authority::files::Access;
 use crate::authority::grammar::{FileEntry, HttpEntry, LimitEntries, Unenforced, file_axis, http_axis};
 use crate::authority::limits::Limits;
 use crate::authority::template::Only;
-use crate::gate::policy::{ArgumentSchema, DefaultVerdict, Policy, Rule, RuleVerdict, ToolGlob};
+use crate::gate::policy::{DefaultVerdict, Policy, Rule, RuleVerdict, ToolGlob};
+use crate::gate::schema::ArgumentSchema;
 use crate::ids::PackageName;
 use crate::sandbox;
 
@@ -33,6 +34,8 @@ pub struct Config {
     pub tools: BTreeMap<PackageName, ToolConfig>,
     /// Which calls may run.
     pub policy: Policy,
+    /// Arguments that no record keeps, as JSON Pointers (RFC 6901).
+    pub redact: Vec<String>,
     /// Routes that an ask is offered on.
     pub routes: Routes,
     /// Calls at once.
@@ -52,6 +55,8 @@ pub struct ToolConfig {
     pub expose: Option<BTreeSet<String>>,
     /// What the host grants at most.
     pub authority: Authority,
+    /// The limits that the file sets; the authority has the defaults for the others.
+    pub limits: Limits,
     /// The line of the table.
     pub line: usize,
 }
@@ -162,8 +167,8 @@ struct PolicyTable {
     default: DefaultVerdict,
     #[serde(default)]
     rules: Vec<Spanned<RuleTable>>,
-    #[serde(rename = "redact")]
-    _redact: Option<Unenforced>,
+    #[serde(default)]
+    redact: Vec<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -291,6 +296,8 @@ impl Config {
                 });
             }
         }
+        let redact =
+            file.policy.redact.into_iter().map(|pointer| redaction(&source, pointer)).collect::<Result<_, _>>()?;
         let concurrent = *file.limits.concurrent.get_ref();
         if !(1..=1000).contains(&concurrent) {
             let span = Some(file.limits.concurrent.span());
@@ -299,6 +306,7 @@ impl Config {
         Ok(Self {
             tools,
             policy: Policy { default: file.policy.default, rules },
+            redact,
             routes: Routes { call: file.approval.routes.call.unwrap_or_else(|| vec![RouteName::Terminal]) },
             concurrent,
             queue: file.limits.queue,
@@ -309,7 +317,7 @@ impl Config {
 
 /// An unknown key is told which ones there are: those that this version accepts.
 fn without_unenforced(mut message: String) -> String {
-    const UNENFORCED: [&str; 14] = [
+    const UNENFORCED: [&str; 13] = [
         "sockets",
         "credentials",
         "state",
@@ -317,7 +325,6 @@ fn without_unenforced(mut message: String) -> String {
         "sample",
         "idempotent",
         "mcp",
-        "redact",
         "routes",
         "wait",
         "stdio",
@@ -418,7 +425,7 @@ fn tool_config(source: &Source<'_>, folder: &Path, tool: Tool, line: usize) -> R
     authority.clock = tool.clock;
     authority.random = tool.random;
     authority.limits = limits.or(&Limits::DEFAULT);
-    Ok(ToolConfig { source: folder.join(text), expose: tool.expose, authority, line })
+    Ok(ToolConfig { source: folder.join(text), expose: tool.expose, authority, limits, line })
 }
 
 /// A leading `~` means the user's home, as in a shell.
@@ -427,6 +434,18 @@ fn expand(folder: &Path, path: &Path) -> PathBuf {
         Ok(rest) => etcetera::home_dir().map_or_else(|_| folder.join(path), |home| home.join(rest)),
         Err(_) => folder.join(path),
     }
+}
+
+/// A JSON Pointer (RFC 6901) to an argument or into one.
+fn redaction(source: &Source<'_>, pointer: Spanned<String>) -> Result<String, ConfigError> {
+    let span = pointer.span();
+    let pointer = pointer.into_inner();
+    let escaped = |part: &str| part.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
+    if pointer.len() > 1 && pointer.starts_with('/') && escaped(&pointer) {
+        return Ok(pointer);
+    }
+    let hint = "redact = [\"/password\", \"/request/token\"]".to_owned();
+    Err(source.error(Some(span), format!("`{pointer}` is no JSON Pointer to an argument"), Some(hint)))
 }
 
 fn policy_rule(source: &Source<'_>, rule: Spanned<RuleTable>) -> Result<Arc<Rule>, ConfigError> {
@@ -530,6 +549,8 @@ mod tests {
             ("[[policy.rules]]\ntool = \"*/*\"\nverdict = \"ask\"\narguments = { type = 1 }", 4, "no JSON Schema"),
             ("[[policy.rules]]\ntool = \"*/*\"\nverdict = \"ask\"\nonly = { files = [\"{path\"] }", 4, "a placeholder"),
             ("[[policy.rules]]\ntool = \"*/*\"\nverdict = \"ask\"\nonly = { disk = [] }", 4, "unknown field `disk`"),
+            ("[policy]\nredact = [\"password\"]", 2, "no JSON Pointer"),
+            ("[policy]\nredact = [\"/a~2\"]", 2, "no JSON Pointer"),
             ("[limits]\nconcurrent = 0", 2, "from 1 to 1000"),
             ("[tools.x]\nsource = \"a\"\nsource = \"b\"", 3, "duplicate key"),
             ("[tools.x\n", 1, ""),

@@ -1,6 +1,8 @@
 //! Configuration → [`Snapshot`]: what a run sees, immutable.
 
 pub mod config;
+pub mod manifest;
+pub mod review;
 mod rules;
 pub mod source;
 pub mod trust;
@@ -9,13 +11,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::Serialize;
-use serde_json::json;
+use serde_json::{Map, Value as Json, json};
 
-use crate::authority::Authority;
-use crate::authority::files::Access;
+use crate::authority::{Authority, Risk};
 use crate::descriptor::{Descriptor, Function, ReadError, wire};
 use crate::gate::policy::ToolPolicy;
+use crate::gate::schema::ArgumentSchema;
 use crate::ids::{Fingerprint, PackageDigest, PackageName, ToolId};
 use crate::registry::lock::Lock;
 use crate::registry::{Package, PackageError};
@@ -64,26 +65,38 @@ pub enum PackageState {
     Ambiguous(String),
 }
 
-/// What the host says of a tool to clients, computed from its ceiling: never from what the tool claims.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Hints {
-    /// It cannot act.
-    pub read_only: bool,
-    /// It can change or remove what is there.
-    pub destructive: bool,
-    /// It can reach others.
-    pub open_world: bool,
-}
-
 impl PublishedTool {
-    /// The hints that follow from the ceiling.
-    pub fn hints(&self) -> Hints {
-        let writes = self.ceiling.files.can_do(Access::Write);
-        Hints {
-            read_only: self.ceiling.is_effect_free(),
-            destructive: writes || !self.ceiling.http.is_nothing(),
-            open_world: !self.ceiling.http.is_nothing(),
+    /// Whether a schema over the tool's arguments can mean what it says.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, and what would mend it.
+    pub fn check_schema(&self, schema: &ArgumentSchema) -> Result<(), (String, String)> {
+        let empty = Map::new();
+        let properties = self.descriptor.input_schema.get("properties").and_then(Json::as_object).unwrap_or(&empty);
+        rules::check_schema(schema, &[properties], &format!("of `{}`", self.descriptor.id))
+    }
+
+    /// What the host says of the tool to clients, computed from its ceiling: never from what the tool claims.
+    pub fn hints(&self) -> Risk {
+        Risk::of(&self.ceiling)
+    }
+
+    /// What the tool's author says of it and of what it needs: claims, which nobody has checked.
+    pub fn hearsay(&self) -> Vec<String> {
+        let mut claims: Vec<String> = self.descriptor.description.iter().cloned().collect();
+        match &self.package.needs {
+            None => claims.push("it does not say what it needs".to_owned()),
+            Some(needs) => {
+                let mut lines = self.package.ceiling.lines();
+                lines.extend(needs.unavailable().into_iter().map(str::to_owned));
+                claims.push(match lines.is_empty() {
+                    true => "it needs nothing: it is pure".to_owned(),
+                    false => format!("it needs {}", lines.join("; ")),
+                });
+            }
         }
+        claims
     }
 }
 
@@ -120,6 +133,7 @@ impl Snapshot {
         rules::check(path, config, &packages, &found)?;
         let ids: BTreeSet<ToolId> = found.keys().cloned().collect();
         let mut names = wire::assign(&ids, reserved);
+        let policies = config.policy.index();
         let mut tools = BTreeMap::new();
         let mut by_wire = HashMap::new();
         for (id, (function, package, ceiling)) in found {
@@ -127,7 +141,7 @@ impl Snapshot {
             by_wire.insert(wire_name.clone(), id.clone());
             let title = package.titles.get(&function.name).cloned();
             let descriptor = function.descriptor(id.clone(), wire_name, title);
-            let policy = config.policy.for_tool(&id);
+            let policy = policies.for_tool(&id, &ceiling);
             tools.insert(id, Arc::new(PublishedTool { descriptor, function, package, ceiling, policy }));
         }
         let ceilings = config.tools.iter().filter_map(|(name, tool)| match packages.get(name) {

@@ -9,6 +9,7 @@ use serde_json::{Map, Value as Json};
 use super::config::{Config, ConfigError};
 use super::{Found, PackageState};
 use crate::gate::policy::Rule;
+use crate::gate::schema::ArgumentSchema;
 use crate::ids::{PackageName, ToolId};
 
 pub(super) fn check(
@@ -48,21 +49,29 @@ pub(super) fn check(
 
 fn check_rule(rule: &Rule, schemas: &[&Map<String, Json>]) -> Result<(), (String, String)> {
     let known: BTreeSet<&str> = schemas.iter().flat_map(|schema| schema.keys()).map(String::as_str).collect();
-    let unknown = |name: &str, what: &str| {
-        let arguments = known.iter().copied().collect::<Vec<_>>().join(", ");
-        (
-            format!("{what} `{name}`, which is no argument of any tool that `{}` matches", rule.tool),
-            if arguments.is_empty() { "they have no arguments".to_owned() } else { format!("they have: {arguments}") },
-        )
-    };
+    let whose = format!("of any tool that `{}` matches", rule.tool);
     let templates = rule.only.as_ref().map(|only| only.argument_paths()).unwrap_or_default();
     for template in templates {
         let name = template.split('.').next().unwrap_or(template);
         if !known.contains(name) {
-            return Err(unknown(name, "a template takes"));
+            return Err(unknown(&known, name, "a template takes", &whose));
         }
     }
-    let Some(schema) = &rule.arguments else { return Ok(()) };
+    match &rule.arguments {
+        Some(schema) => check_schema(schema, schemas, &format!("of any tool that `{}` matches", rule.tool)),
+        None => Ok(()),
+    }
+}
+
+/// A schema over the arguments of tools, each with the `properties` of its input schema: what can never hold is an error, with
+/// the fix. `whose` ends the sentence about an argument that is not there.
+pub(super) fn check_schema(
+    schema: &ArgumentSchema,
+    schemas: &[&Map<String, Json>],
+    whose: &str,
+) -> Result<(), (String, String)> {
+    let known: BTreeSet<&str> = schemas.iter().flat_map(|schema| schema.keys()).map(String::as_str).collect();
+    let unknown = |name: &str, what: &str| unknown(&known, name, what, whose);
     let source = schema.source();
     let required = source.get("required").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str);
     if let Some(name) = required.into_iter().find(|name| !known.contains(name)) {
@@ -102,6 +111,12 @@ fn check_rule(rule: &Rule, schemas: &[&Map<String, Json>]) -> Result<(), (String
         }
     }
     Ok(())
+}
+
+fn unknown(known: &BTreeSet<&str>, name: &str, what: &str, whose: &str) -> (String, String) {
+    let arguments = known.iter().copied().collect::<Vec<_>>().join(", ");
+    let hint = if arguments.is_empty() { "there are none".to_owned() } else { format!("there are: {arguments}") };
+    (format!("{what} `{name}`, which is no argument {whose}"), hint)
 }
 
 /// Keywords that constrain one kind of value only, and say nothing about any other.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
-use portcullis::approval::{Question, Reply, Route};
+use portcullis::approval::{Extent, Question, Reply, Route};
 use portcullis::ids::PackageDigest;
 use portcullis::places::Places;
 use portcullis::publication::source::ConfigFile;
@@ -174,7 +174,7 @@ impl Route for Human {
         let asked = (question.tool.to_string(), question.arguments.clone(), question.authority.lines());
         self.asked.lock().unwrap().push(asked);
         let who = "somebody".to_owned();
-        if self.says { Reply::Yes { who } } else { Reply::No { who } }
+        if self.says { Reply::Yes { who, extent: Extent::Once } } else { Reply::No { who } }
     }
 }
 
