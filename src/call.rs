@@ -132,7 +132,7 @@ fn know<'r>(run: &'r Run, tool: &str, arguments: Arguments<'_>) -> Known<'r> {
         return Known { id, tool: None, shown: false, registry: None, arguments: None, call: None };
     };
     let snapshot = run.snapshot();
-    let tool = snapshot.tool(&id).filter(|_| run.shows(&id));
+    let tool = snapshot.tool(&id).filter(|_| run.selects(&id));
     let state = id.package().parse().ok().and_then(|name| snapshot.packages.get(&name));
     let registry = match (tool, state) {
         (Some(tool), _) if tool.package.is_unchanged() => Some(Availability::One(tool.package.digest)),
@@ -157,7 +157,7 @@ fn know<'r>(run: &'r Run, tool: &str, arguments: Arguments<'_>) -> Known<'r> {
         _ => None,
     };
     // A package that cannot be used has tools whose names nobody knows: its own vote says so, not visibility's.
-    let shown = run.shows(&id) && (tool.is_some() || registry.is_some());
+    let shown = run.selects(&id) && (tool.is_some() || registry.is_some());
     Known { id, tool, shown, registry, arguments: decoded, call }
 }
 

@@ -432,8 +432,13 @@ impl Run {
 
     /// Whether the run shows a tool.
     pub fn shows(&self, id: &ToolId) -> bool {
-        !self.narrowing.as_ref().is_some_and(Authority::denies_all)
-            && self.shared.visible.as_ref().is_none_or(|globs| globs.iter().any(|glob| glob.matches(id)))
+        !self.narrowing.as_ref().is_some_and(Authority::denies_all) && self.selects(id)
+    }
+
+    /// Whether the run was started with a tool among those to be seen. A narrowing that disables all tools is another source's
+    /// to say.
+    pub(crate) fn selects(&self, id: &ToolId) -> bool {
+        self.shared.visible.as_ref().is_none_or(|globs| globs.iter().any(|glob| glob.matches(id)))
     }
 
     /// The snapshot that the run began with.

@@ -323,3 +323,162 @@ fn read_grant(row: &Row<'_>, known: &HashMap<GrantId, Arc<LaunchGrant>>) -> rusq
     }
     Ok(grant.map(|grant| StandingGrant { grant: Arc::new(grant), used, used_here }))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::gate::consent::CONSENT_LIFETIME;
+    use crate::ids::{CallDigest, CapabilityId, PackageDigest, RunId};
+    use crate::journal::{Decided, Event};
+
+    fn journal() -> (tempfile::TempDir, Journal) {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Journal::open(&folder.path().join("j")).unwrap();
+        (folder, journal)
+    }
+
+    fn allow(journal: &Journal, basis: &Basis) -> Result<OperationId, JournalError> {
+        let operation = OperationId { run: RunId::random().unwrap(), step: 0, call: 0 };
+        let decided = Decided {
+            operation,
+            principal: &Principal::Local,
+            tool: &"a/b".parse().unwrap(),
+            package: None,
+            call: None,
+            authority: json!({}),
+            arguments: None,
+        };
+        journal.decided(&decided, Event::Allow, None, Some(basis), Sync::Committed).map(|()| operation)
+    }
+
+    fn grant(change: impl FnOnce(&mut LaunchGrant)) -> LaunchGrant {
+        let tool: ToolId = "a/b".parse().unwrap();
+        let mut grant = LaunchGrant {
+            id: GrantId::random().unwrap(),
+            principal: Principal::Local,
+            capability: CapabilityId::of_tool(&tool),
+            tool,
+            arguments: ArgumentSchema::new(json!({ "required": ["x"] })).unwrap(),
+            only: Some(toml::from_str("files = [\"{path}\"]").unwrap()),
+            run: Some(RunId::random().unwrap()),
+            expires: Some(time(millis(SystemTime::now()) + 60_000)),
+            uses: Some(2),
+            given: time(millis(SystemTime::now())),
+            by: "me".to_owned(),
+        };
+        change(&mut grant);
+        grant
+    }
+
+    #[test]
+    fn a_grant_reads_back_as_it_was_given() {
+        let (_folder, journal) = journal();
+        for given in [grant(|_| {}), grant(|it| (it.only, it.run, it.expires, it.uses) = (None, None, None, None))] {
+            journal.give(&given).unwrap();
+            let standing = journal.standing_grants(&Principal::Local, &given.tool, None, &HashMap::new()).unwrap();
+            let read = &standing.iter().find(|it| it.grant.id == given.id).unwrap().grant;
+            let shown = |grant: &LaunchGrant| {
+                let only = grant.only.as_ref().map(|only| only.to_json());
+                format!(
+                    "{:?}",
+                    (
+                        &grant.principal,
+                        &grant.capability,
+                        &grant.tool,
+                        grant.arguments.source(),
+                        only,
+                        grant.run,
+                        grant.expires,
+                        grant.uses,
+                        grant.given,
+                        &grant.by
+                    )
+                )
+            };
+            assert_eq!(shown(read), shown(&given));
+        }
+    }
+
+    #[test]
+    fn what_was_used_up_or_taken_back_meanwhile_allows_nothing() {
+        let (_folder, journal) = journal();
+        let given = grant(|_| {});
+        let basis = Basis::Grant { id: given.id, counted: true };
+        assert!(matches!(allow(&journal, &basis), Err(JournalError::Lost)), "it was never given");
+        journal.give(&given).unwrap();
+        allow(&journal, &basis).unwrap();
+        let second = allow(&journal, &basis).unwrap();
+        assert!(matches!(allow(&journal, &basis), Err(JournalError::Lost)), "used up");
+        // Once per operation.
+        spend(&journal.connection(Sync::Committed), &basis, second).unwrap();
+        for ended in [grant(|it| it.expires = Some(SystemTime::now())), grant(|_| {})] {
+            journal.give(&ended).unwrap();
+            journal.revoke(ended.id).unwrap();
+            let basis = Basis::Grant { id: ended.id, counted: true };
+            assert!(matches!(allow(&journal, &basis), Err(JournalError::Lost)));
+        }
+        let calls: i64 =
+            journal.connection(Sync::Committed).query_row("SELECT count(*) FROM calls", [], |row| row.get(0)).unwrap();
+        assert_eq!(calls, 2, "what was lost left no record of a start");
+    }
+
+    #[test]
+    fn a_consent_is_used_once_and_in_time() {
+        let (_folder, journal) = journal();
+        let tool: ToolId = "a/b".parse().unwrap();
+        let consent = |token: &[u8], expires: SystemTime| Consent {
+            token: ConsentDigest::of(token),
+            principal: Principal::Local,
+            call: CallDigest::of_call(&tool, &PackageDigest::of(b"p"), b"{}"),
+            shown: Authority::none(),
+            expires,
+            used_by: None,
+            by: "me".to_owned(),
+        };
+        let (valid, late) = (consent(b"1", SystemTime::now() + CONSENT_LIFETIME), consent(b"2", SystemTime::now()));
+        let old = consent(b"3", SystemTime::now() - Duration::from_secs(48 * 60 * 60));
+        for it in [&old, &valid, &late] {
+            journal.keep_consent(it, &tool).unwrap();
+        }
+        let basis = |it: &Consent| Basis::Consent { token: it.token, by: it.by.clone() };
+        let operation = allow(&journal, &basis(&valid)).unwrap();
+        for it in [&valid, &late, &old] {
+            assert!(matches!(allow(&journal, &basis(it)), Err(JournalError::Lost)));
+        }
+        let kept = journal.consents(&[valid.token, late.token, old.token]).unwrap();
+        let used: Vec<_> = kept.iter().map(|it| (it.token, it.used_by)).collect();
+        assert_eq!(used, [(valid.token, Some(operation)), (late.token, None)], "the old one is forgotten");
+    }
+
+    #[test]
+    fn a_malformed_record_answers_nothing_and_leaves_the_others_usable() {
+        let (_folder, journal) = journal();
+        let (good, bad) = (grant(|_| {}), grant(|_| {}));
+        journal.give(&good).unwrap();
+        journal.give(&bad).unwrap();
+        for (column, value) in [
+            ("arguments", "{\"tipe\":1}"),
+            ("narrows", "{\"disk\":[]}"),
+            ("principal", "root"),
+            ("run", "x"),
+            ("capability", "?"),
+        ] {
+            let update = format!("UPDATE grants SET {column} = ?2 WHERE id = ?1");
+            let was: String = {
+                let connection = journal.connection(Sync::Committed);
+                let select = format!("SELECT {column} FROM grants WHERE id = ?1");
+                let was = connection.query_row(&select, [bad.id.to_string()], |row| row.get(0)).unwrap();
+                connection.execute(&update, [bad.id.to_string(), value.to_owned()]).unwrap();
+                was
+            };
+            let ids: Vec<_> = journal.grants().unwrap().iter().map(|kept| kept.grant.id).collect();
+            assert_eq!(ids, [good.id], "{column}");
+            journal.connection(Sync::Committed).execute(&update, [bad.id.to_string(), was]).unwrap();
+        }
+        assert_eq!(journal.grants().unwrap().len(), 2);
+    }
+}
