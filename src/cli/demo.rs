@@ -41,7 +41,7 @@ default = "deny"
 
 [[policy.rules]]
 tool = "files/read"
-arguments = { properties = { path = { pattern = "^/data/public/" } } }
+arguments = { properties = { path = { pattern = "^/data/public/" } }, required = ["path"] }
 verdict = "allow"
 only = { files = [{ path = "{path}", access = "read" }] }
 

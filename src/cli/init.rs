@@ -30,7 +30,7 @@ default = "ask"                             # ask | deny: what holds where no ru
 
 # [[policy.rules]]
 # tool = "files/read"                       # `*` within one side of the `/`; `*/*` is every tool
-# arguments = { properties = { path = { pattern = "^/data/public/" } } }             # JSON Schema
+# arguments = { properties = { path = { pattern = "^/data/public/" } }, required = ["path"] }   # JSON Schema
 # verdict = "allow"                         # allow | ask | deny; any matching deny wins
 # only = { files = ["{path}"] }             # this call's handle: the one file that it names
 "#;

@@ -80,7 +80,7 @@ fn extent(scopes: &[Scope]) -> Option<Extent> {
         3 => {
             let scope = scope(scopes)?;
             let lifetimes = ["an hour", "a day", "30 days", "until it is revoked"];
-            let hours = match choose("For how long?", &lifetimes)? {
+            let hours = match choose("For how long", &lifetimes)? {
                 0 => Some(1),
                 1 => Some(24),
                 2 => Some(30 * 24),
@@ -100,7 +100,7 @@ fn scope(scopes: &[Scope]) -> Option<Scope> {
     }
     note(&text);
     let titles: Vec<&str> = scopes.iter().map(|scope| scope.title.as_str()).collect();
-    scopes.get(choose("With which arguments?", &titles)?).cloned()
+    scopes.get(choose("With which arguments", &titles)?).cloned()
 }
 
 /// One of a few choices, the first being the default; none where nothing was chosen.

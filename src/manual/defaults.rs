@@ -4,6 +4,14 @@
 //! |---|---|---|
 //! | a call that no rule matches | ask | `[policy] default` |
 //! | an ask with nobody to ask | refused, `CONSENT_REQUIRED` | |
+//! | an answer to a prompt | no, to this call, for the run | |
+//! | a launch grant | of the local user, for runs without a manifest, a day, uses not counted | `grant --principal --capability --run --expires --uses` |
+//! | the launch grants of a run | all that its principal had when it began, and those bound to it | `call --grant`, `RunOptions::grants` |
+//! | a consent | five minutes, once | |
+//! | a capability of a manifest | any arguments, `inherit`, not required, nothing delegated | `arguments`, `consent`, `required`, `delegate` |
+//! | arguments that are kept with an answer | whole, up to 64 KiB | `[policy] redact` |
+//! | an `arguments` schema | at most 64 KiB, 32 levels, 10,000 parts with references unfolded, 100 patterns of 2 MiB compiled | |
+//! | a manifest | at most 256 KiB, 256 capabilities, 100 patterns in all | |
 //! | files, HTTP, environment | none | `[tools.NAME]` |
 //! | methods of an HTTP grant | GET, HEAD | `methods` |
 //! | a private, loopback or carrier-grade address | refused | `private = true` beside the grant |

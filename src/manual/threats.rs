@@ -29,6 +29,13 @@
 //! | memory of the call before | absent | `one_call::every_call_gets_an_operation_of_its_own_and_the_memory_of_none_before_it` |
 //! | duplicate keys, lone surrogates, wrong tags, extra keys | refused, not echoed | `one_call::arguments_that_do_not_fit_are_refused_by_path_and_never_echoed`, `mcp_stdio::a_duplicate_key_on_the_wire_is_refused_and_garbage_does_not_end_the_session` |
 //! | another component in the place of a published one | `PACKAGE_CHANGED` | `one_call::a_component_that_was_replaced_after_publication_is_not_called`, `one_call::a_component_that_is_replaced_while_a_human_thinks_is_not_called` |
+//! | a grant, or a consent, of another run, principal, call, package, arguments; expired, used, used by several at once | answers nothing; of several at once one wins, and the others are told | `permissions::a_run_takes_the_grants_that_it_began_with_and_those_bound_to_it`, `permissions::a_grant_ends_and_is_nobody_elses`, `permissions::uses_are_counted_when_a_decision_commits_and_never_too_often`, `permissions::a_consent_is_bound_to_the_principal_the_package_and_what_was_shown`, `permissions::of_those_that_present_a_consent_at_once_one_wins_and_the_others_are_told` |
+//! | an approval through the model's own channel: an argument, metadata | no effect | `mcp_stdio::nothing_that_comes_through_the_protocol_permits_a_call` |
+//! | an ask that hides a deny, a yes that outlives one | the strictest wins, decided again after every answer | `gate::table`, unit tests; `permissions::a_deny_that_came_while_a_human_thought_wins_over_the_yes` |
+//! | a manifest that declares more than the host allows, or what nothing matches | it only tightens; it stops before anything runs | `permissions::a_manifest_tightens_and_never_loosens`, `permissions::a_launch_stops_with_a_list_before_anything_runs` |
+//! | a schema or manifest that takes exponential time, reaches the network, or unfolds without end | refused at load | `gate::schema`, `publication::manifest`, unit tests |
+//! | keys that were pressed before the question was there | dropped | `prompt::what_was_typed_before_the_question_answers_nothing` |
+//! | a path that begins with the folder that was allowed and leads out of it | outside of the scope | `approval::scope`, unit tests |
 //! | terminal escapes, bidirectional controls, long texts | cleaned, escaped, capped | `cli::prompt` and `descriptor::docs`, unit tests |
 //! | two ids that fold to one wire name | both get names of their own, for good | `descriptor::wire`, unit tests |
 //! | a component that takes the reader's stack or the compiler's time | refused by bounds | `cli::what_is_no_component_is_refused_in_one_sentence_and_changes_nothing`, `sandbox::engine`, unit tests |
@@ -46,4 +53,6 @@
 //! - A compiler that takes long all the same: what the bounds let through is compiled in this process, with no deadline yet.
 //! - A file system that blocks: files are read on the calling thread, so that a folder on a dead network mount holds it.
 //! - A hard link that is made to a file after it was opened.
+//! - A token of `portcullis consent` in the wrong hands: within its five minutes, whoever runs as you and holds it can make that one
+//!   call.
 //! - Whoever can write your configuration, your state folder or your cache folder: that is you.

@@ -1,0 +1,1 @@
+//! Benchmarks: see the targets of this package. `cargo bench -p bench --bench gate` times decisions.
