@@ -546,19 +546,17 @@ impl<'a> Decision<'a> {
 
     /// What an allow rests on.
     fn basis(&self) -> Basis {
-        match self.deciding() {
-            Some(Source::Human) => match self.facts.answer {
-                Some(answer) => Basis::Human { route: answer.route, who: answer.who.clone() },
-                None => Basis::Policy,
-            },
-            Some(Source::Grant) => match self.grant {
-                Some(Ok(standing)) => Basis::Grant { id: standing.grant.id, counted: standing.grant.uses.is_some() },
-                _ => Basis::Policy,
-            },
-            Some(Source::Consent) => match self.consent {
-                Some((consent, _)) => Basis::Consent { token: consent.token, by: consent.by.clone() },
-                None => Basis::Policy,
-            },
+        // A human's yes is on record also where the policy has come to allow the call meanwhile.
+        if let Some(answer) = self.facts.answer.filter(|answer| Some(answer.call) == self.facts.call) {
+            return Basis::Human { route: answer.route, who: answer.who.clone() };
+        }
+        match (self.deciding(), self.grant, self.consent) {
+            (Some(Source::Grant), Some(Ok(standing)), _) => {
+                Basis::Grant { id: standing.grant.id, counted: standing.grant.uses.is_some() }
+            }
+            (Some(Source::Consent), _, Some((consent, _))) => {
+                Basis::Consent { token: consent.token, by: consent.by.clone() }
+            }
             _ => Basis::Policy,
         }
     }

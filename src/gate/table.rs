@@ -125,7 +125,8 @@ fn stated(sources: &[Does; 7], grant: Does, consent: Does, human: Does) -> (Does
         return (*denies, None);
     }
     if !sources.contains(&Asks) {
-        return (if sources.contains(&Allows) { Allows } else { Denies(Code::ToolDenied) }, None);
+        let by = (human == Answers).then_some("human");
+        return if sources.contains(&Allows) { (Allows, by) } else { (Denies(Code::ToolDenied), None) };
     }
     match (human, grant, consent) {
         (Answers, ..) => (Allows, Some("human")),

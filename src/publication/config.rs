@@ -448,6 +448,9 @@ fn redaction(source: &Source<'_>, pointer: Spanned<String>) -> Result<String, Co
     Err(source.error(Some(span), format!("`{pointer}` is no JSON Pointer to an argument"), Some(hint)))
 }
 
+const SCHEMA_HINT: &str = "`arguments` is a JSON Schema, draft 2020-12, over the tool's arguments: \
+    { properties = { path = { pattern = \"^/data/\" } }, required = [\"path\"] }";
+
 fn policy_rule(source: &Source<'_>, rule: Spanned<RuleTable>) -> Result<Arc<Rule>, ConfigError> {
     let span = rule.span();
     let line = source.line(span.start);
@@ -460,7 +463,7 @@ fn policy_rule(source: &Source<'_>, rule: Spanned<RuleTable>) -> Result<Arc<Rule
         Some(schema) => {
             let span = schema.span();
             let schema = ArgumentSchema::new(schema.into_inner())
-                .map_err(|error| source.error(Some(span), error.to_string(), None))?;
+                .map_err(|error| source.error(Some(span), error.to_string(), Some(SCHEMA_HINT.to_owned())))?;
             Some(schema)
         }
         None => None,

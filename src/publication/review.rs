@@ -165,8 +165,8 @@ fn can_hold(rule: &Rule, tool: &PublishedTool) -> bool {
 }
 
 /// Whether other rules decide every call that the rule matches.
-fn shadowed(rule: &Rule, all: &[Arc<Rule>], tools: &[(&ToolId, &PublishedTool)]) -> Option<(String, String)> {
-    let others = || all.iter().filter(|other| other.line != rule.line && other.arguments.is_none());
+fn shadowed(rule: &Arc<Rule>, all: &[Arc<Rule>], tools: &[(&ToolId, &PublishedTool)]) -> Option<(String, String)> {
+    let others = || all.iter().filter(|other| !Arc::ptr_eq(other, rule) && other.arguments.is_none());
     let before = |id: &ToolId| {
         others().find(|other| {
             other.tool.matches(id)
@@ -190,7 +190,6 @@ fn shadowed(rule: &Rule, all: &[Arc<Rule>], tools: &[(&ToolId, &PublishedTool)])
     for (id, _) in tools {
         lines.push(before(id)?.line);
     }
-    // A pattern that denies within a wider one that denies adds nothing only where the wider one covers all that it could match.
     lines.sort_unstable();
     lines.dedup();
     let lines = lines.iter().map(|line| format!("line {line}")).collect::<Vec<_>>().join(", ");
