@@ -103,6 +103,7 @@ fn decide(published: &Published, id: &ToolId, arguments: &Json, run: RunId, call
         grants: &[],
         consents: &[],
         answer: None,
+        refused: false,
         call: Some(call),
     };
     evaluate(&facts).word()

@@ -335,7 +335,7 @@ impl Host {
         operation: Option<OperationId>,
     ) -> Result<Vec<StandingGrant>, HostError> {
         let mut known = self.shared.grants.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut standing = self.shared.journal.standing_grants(&run.principal, tool, operation, &known)?;
+        let mut standing = self.shared.journal.standing_grants(&run.principal, tool, run.id, operation, &known)?;
         standing.retain(|it| match it.grant.run {
             Some(bound) => bound == run.id,
             None => run.grants.contains(&it.grant.id),

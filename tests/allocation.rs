@@ -45,6 +45,7 @@ fn allocations(only: Option<&str>) -> u64 {
         grants: &[],
         consents: &[],
         answer: None,
+        refused: false,
         call: Some(CallDigest::of_call(&tool, &package, b"{}")),
     };
     // What is made once for all calls.

@@ -63,7 +63,7 @@ fn a_grant_is_given_listed_used_and_taken_back() {
         .json();
     let id = given["result"]["id"].as_str().unwrap().to_owned();
     user.run(&["call", "files/read", "--args", Q3, "--grant", &id]).ok();
-    user.run(&["call", "files/read", "--args", Q4]).failed(4, "`path` does not fit");
+    user.run(&["call", "files/read", "--args", Q4]).failed(4, "GRANT_SCOPE_MISMATCH: the grant ");
     let listed = user.run(&["grants"]).ok();
     assert!(listed.stdout.contains(&id) && listed.stdout.contains("used 1 of 2 times"), "{}", listed.stdout);
     let denied = user.run(&["--json", "call", "files/read", "--args", Q4]).json();
@@ -183,6 +183,12 @@ verdict = "allow"
 tool = "files/read"
 arguments = { properties = { path = { pattern = "^/data/" } }, required = ["path"] }
 verdict = "allow"
+
+[[policy.rules]]
+tool = "files/write"
+arguments = { properties = { path = { pattern = "/data/" } }, required = ["path"] }
+verdict = "allow"
+only = { files = ["{path}"] }
 "#,
     );
     let text = user
@@ -205,14 +211,17 @@ verdict = "allow"
             (1, "wider-than-declared"),
             (6, "wider-than-declared"),
             (10, "accepts-empty"),
+            (10, "loose-pattern"),
             (15, "never-matches"),
             (24, "shadowed"),
+            (28, "loose-pattern"),
+            (33, "loose-pattern"),
         ],
         "{checked}"
     );
     let human = user.run(&["policy", "check"]).ok();
     assert!(
-        human.stdout.contains("portcullis.toml:10:") && human.stdout.contains("add `required = [\"path\"]`"),
+        human.stdout.contains("portcullis.toml:10:") && human.stdout.contains("write `required = [\"path\"]`"),
         "{}",
         human.stdout
     );

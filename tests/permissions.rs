@@ -266,6 +266,74 @@ async fn a_yes_from_now_on_is_a_launch_grant_with_its_scope() {
     assert_eq!(blocked(read(&later, "/data/public/q4.csv").await).carries, Some(Code::GrantScopeMismatch));
 }
 
+/// A human who says no to the first call, and yes to any arguments from then on.
+struct Changing(Mutex<usize>);
+
+#[async_trait::async_trait]
+impl Route for Changing {
+    fn name(&self) -> &'static str {
+        "test"
+    }
+
+    async fn ask(&self, question: &Question<'_>) -> Reply {
+        *self.0.lock().unwrap() += 1;
+        let who = "somebody".to_owned();
+        match question.arguments["path"] == Q3 {
+            true => Reply::No { who },
+            false => Reply::Yes { who, extent: Extent::Run(question.scopes.last().unwrap().clone()) },
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_no_stands_for_the_run_whatever_is_given_after_it() {
+    let world = asking();
+    let host = world.host();
+    let human = Arc::new(Changing(Mutex::default()));
+    let token = consent(&host, Q3, |_| {}).await;
+    let run = start(&host, RunOptions { routes: vec![human.clone()], ..RunOptions::default() }).await;
+    assert_eq!(blocked(read(&run, Q3).await).code, Code::ConsentRefused);
+    done(read(&run, "/data/public/q4.csv").await);
+    done(read(&run, "/data/private/salaries.csv").await);
+    host.journal().give(&LaunchGrant { run: Some(run.id()), ..grant("files/read", json!({})) }).unwrap();
+    assert_eq!(blocked(read(&run, Q3).await).code, Code::ConsentRefused);
+    assert_eq!(*human.0.lock().unwrap(), 2);
+    done(read(&with_consent(&host, &token).await, Q3).await);
+}
+
+/// A human who gives whatever scope there is, and remembers how many there were.
+struct Generous(Mutex<Vec<usize>>);
+
+#[async_trait::async_trait]
+impl Route for Generous {
+    fn name(&self) -> &'static str {
+        "test"
+    }
+
+    async fn ask(&self, question: &Question<'_>) -> Reply {
+        self.0.lock().unwrap().push(question.scopes.len());
+        let any = portcullis::approval::scope::scopes(&json!({}), question.arguments, &[]).pop().unwrap();
+        Reply::Yes { who: "somebody".to_owned(), extent: Extent::Grant { scope: any, expires: None, uses: None } }
+    }
+}
+
+#[tokio::test]
+async fn a_yes_to_what_a_narrower_view_shows_is_for_that_call_alone() {
+    let world = asking();
+    let host = world.host();
+    let human = Arc::new(Generous(Mutex::default()));
+    let options = |narrowing| RunOptions { routes: vec![human.clone()], narrowing, ..RunOptions::default() };
+    let run = start(&host, options(None)).await;
+    done(read(&run.plugin("p", &Authority::configured()), Q3).await);
+    let mut narrowing = Authority::configured();
+    narrowing.random = false;
+    done(read(&start(&host, options(Some(narrowing))).await, Q3).await);
+    assert!(host.journal().grants().unwrap().is_empty());
+    done(read(&run, Q3).await);
+    assert_eq!(*human.0.lock().unwrap(), [0, 0, 3]);
+    assert_eq!(host.journal().grants().unwrap().len(), 1);
+}
+
 // Consents
 
 async fn consent(host: &Host, path: &str, change: impl FnOnce(&mut Consent)) -> ConsentToken {
@@ -580,6 +648,28 @@ async fn a_configuration_that_does_not_load_changes_nothing() {
         done(read(&run, Q3).await);
         done(read(&start(&host, RunOptions::default()).await, Q3).await);
     }
+}
+
+#[tokio::test]
+async fn one_package_that_cannot_be_used_leaves_the_rules_of_others_checked() {
+    let gone = "[tools.gone]\nsource = \"gone.wasm\"\n";
+    let rule = |tool: &str| {
+        format!(
+            "\n[[policy.rules]]\ntool = \"{tool}\"\nverdict = \"deny\"\narguments = {{ properties = {{ pth = {{ const = \"/a\" }} }}, required = [\"pth\"] }}\n"
+        )
+    };
+    let world = World::new(FILES);
+    let publish = |text: &str| {
+        std::fs::write(world.path("portcullis.toml"), text).unwrap();
+        Host::publish(&ConfigFile::read(&world.path("portcullis.toml")).unwrap(), &world.places())
+    };
+    assert!(publish(&format!("{FILES}{gone}{ALLOW_ALL}")).is_ok(), "the others work");
+    for text in
+        [format!("{FILES}{gone}{}", rule("files/read")), format!("{FILES}\n[policy]\nredact = [\"/pasword\"]\n")]
+    {
+        assert!(matches!(publish(&text), Err(HostError::Config(error)) if error.line.is_some()), "{text}");
+    }
+    assert!(publish(&format!("{FILES}{gone}{}", rule("gone/read"))).is_ok(), "nobody knows what it would have");
 }
 
 /// A human who says yes, after the policy was changed.

@@ -112,7 +112,7 @@ fn the_question_shows_the_call_its_handles_and_hearsay_and_no_is_the_default() {
         assert_eq!((exit, out.as_str()), (3, ""), "{keys:?}\n{seen}");
         for words in [
             "files/read asks to run",
-            r#"{"path":"/data/public/q3.csv"}"#,
+            r#"path: "/data/public/q3.csv""#,
             "read /data ←",
             "it can change nothing outside of its sandbox",
             "the default is to ask",

@@ -47,7 +47,8 @@ async fn answer(host: &Host, calls: &[(&str, Json)]) {
 }
 
 fn suggested(host: &Host) -> Vec<Suggestion> {
-    suggest(&host.journal().past_answers().unwrap(), &host.published().snapshot)
+    let published = host.published();
+    suggest(&host.journal().past_answers().unwrap(), &published.config, &published.snapshot)
 }
 
 fn titles(suggestions: &[Suggestion]) -> Vec<(&str, &str, usize)> {
@@ -92,15 +93,55 @@ async fn the_narrowest_scope_that_the_answers_point_to_is_proposed() {
 }
 
 #[tokio::test]
-async fn what_no_record_keeps_is_in_no_proposal() {
+async fn what_no_record_keeps_is_in_no_proposal_and_points_to_none() {
     let world = World::new(&format!("{FILES}\n[policy]\nredact = [\"/text\"]\n"));
     let host = world.host();
     let secret = "hunter2-hunter2";
-    answer(&host, &[("files/write", json!({ "path": "/data/public/a", "text": secret }))]).await;
-    answer(&host, &[("files/write", json!({ "path": "/data/public/b", "text": secret }))]).await;
+    let write = |path: &str| ("files/write", json!({ "path": path, "text": secret }));
+    answer(&host, &[write("/data/public/a"), write("/data/public/b"), write("/data/public/c")]).await;
     let past = host.journal().past_answers().unwrap();
-    assert_eq!(past[0].arguments, json!({ "path": "/data/public/a", "text": "(not kept)" }));
+    assert_eq!(past[0].arguments, Some(json!({ "path": "/data/public/a", "text": "(not kept)" })));
+    assert!(suggested(&host).is_empty(), "an answer that is not known whole is no reason");
+
+    // Once arguments are kept again, a no that was not is within every scope but that of one exact call.
+    answer(&host, &[write("/data/private/x")]).await;
+    world.configure(FILES);
+    let host = world.host();
+    answer(&host, &[write("/data/public/a"), write("/data/public/b"), write("/data/public/c")]).await;
+    assert!(suggested(&host).iter().all(|it| it.scope == "exactly these arguments"));
+    assert_eq!(suggested(&host).len(), 3);
+}
+
+#[tokio::test]
+async fn a_no_to_arguments_that_are_too_large_to_keep_counts() {
+    let world = World::new(FILES);
+    let host = world.host();
+    let write = |path: &str, text: String| ("files/write", json!({ "path": path, "text": text }));
+    let large = write("/data/private/x", "x".repeat(100_000));
+    answer(&host, &[large, write("/data/public/a", "a".to_owned()), write("/data/public/b", "b".to_owned())]).await;
+    assert_eq!(titles(&suggested(&host)).iter().map(|it| it.1).collect::<Vec<_>>(), ["exactly these arguments"; 2]);
+}
+
+#[tokio::test]
+async fn a_proposal_leaves_what_the_rule_that_asked_left() {
+    let asks = |tool: &str| {
+        format!(
+            "{FILES}\n[[policy.rules]]\ntool = \"{tool}\"\nverdict = \"ask\"\nonly = {{ files = [{{ path = \"{{path}}\", access = \"read\" }}], limits = {{ output = \"4KiB\" }} }}\n"
+        )
+    };
+    let world = World::new(&asks("files/*"));
+    let host = world.host();
+    answer(&host, &[read("/data/public/q3.csv"), read("/data/public/q4.csv")]).await;
     let suggestions = suggested(&host);
-    assert_eq!(titles(&suggestions), [("files/write", "the same folder", 2)]);
-    assert!(!format!("{suggestions:?}").contains(secret));
+    let folder = suggestions.iter().find(|it| it.scope == "the same folder").unwrap();
+    world.configure(&format!("{}\n{}\n", asks("files/*"), folder.rule));
+    let output = done(world.call("files/read", json!({ "path": "/data/public/q3.csv" })).await);
+    assert_eq!(output.report.authority, ["files: read /data/public/q3.csv"]);
+    assert!(folder.rule.contains("4KiB"), "{}", folder.rule);
+
+    // A rule that would not win over the one that asks is not proposed: `any arguments` is as specific, and less strict.
+    let world = World::new(&asks("files/read"));
+    let host = world.host();
+    answer(&host, &["a", "b", "c", "d"].map(|name| read(&format!("/data/{name}/x")))).await;
+    assert_eq!(titles(&suggested(&host)).iter().map(|it| it.1).collect::<Vec<_>>(), ["exactly these arguments"; 4]);
 }

@@ -3,11 +3,14 @@
 //! A scope is a JSON Schema over the arguments, with a sentence on what it allows beside the call that was asked about. They are
 //! proposals for a human to choose from; the gate only ever sees the schema.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value as Json, json};
 
 use crate::authority::path::GuestPath;
 use crate::authority::url_pattern::NormalUrl;
 use crate::gate::schema::ArgumentSchema;
+use crate::publication::config::Redaction;
 use crate::text::escape_text;
 
 /// Most characters of a value in a sentence.
@@ -40,12 +43,22 @@ enum Kind {
     Enum,
 }
 
-/// The scopes for a call, from the narrowest to the widest. `parameters` is the tool's input schema, which tells the arguments
-/// that are one of a few names.
-pub fn scopes(parameters: &Json, arguments: &Json) -> Vec<Scope> {
-    let mut scopes = vec![exact(arguments)];
-    let held = held(parameters, arguments);
-    let names: Vec<&String> = arguments.as_object().into_iter().flat_map(Map::keys).collect();
+/// The scopes for a call, from the narrowest to the widest. `parameters` is the tool's input schema, which names every argument
+/// and tells those that are one of a few names. No scope holds a value that `redact` keeps out of the records.
+pub fn scopes(parameters: &Json, arguments: &Json, redact: &[Redaction]) -> Vec<Scope> {
+    let is_kept_out = |name: &str| {
+        let present = redact.iter().filter(|it| arguments.pointer(&it.pointer).is_some());
+        let mut names = present.filter_map(|it| it.pointer.split('/').nth(1));
+        names.any(|part| part.replace("~1", "/").replace("~0", "~") == name)
+    };
+    let held: Vec<Held> = held(parameters, arguments).into_iter().filter(|held| !is_kept_out(&held.name)).collect();
+    // Also those that this call left out: another one within the scope may have them.
+    let fields = |json: &Json| json.as_object().into_iter().flat_map(Map::keys).cloned().collect::<BTreeSet<_>>();
+    let names = &fields(parameters.get("properties").unwrap_or(&Json::Null)) | &fields(arguments);
+    let mut scopes = Vec::new();
+    if !names.iter().any(|name| is_kept_out(name)) {
+        scopes.push(exact(arguments));
+    }
     let of = |kind: Kind| held.iter().filter(|held| held.kind == kind).collect::<Vec<_>>();
     let (folders, hosts, enums) = (of(Kind::Folder), of(Kind::Host), of(Kind::Enum));
     let kinds = [&folders, &hosts, &enums].iter().filter(|held| !held.is_empty()).count();
@@ -79,7 +92,7 @@ fn exact(arguments: &Json) -> Scope {
     }
 }
 
-fn partial(title: &str, held: &[&Held], names: &[&String]) -> Scope {
+fn partial(title: &str, held: &[&Held], names: &BTreeSet<String>) -> Scope {
     let properties: Map<String, Json> = held.iter().map(|held| (held.name.clone(), held.schema.clone())).collect();
     let required: Vec<&str> = held.iter().map(|held| held.name.as_str()).collect();
     let words: Vec<&str> = held.iter().map(|held| held.words.as_str()).collect();
@@ -131,26 +144,28 @@ fn beneath(prefix: &str) -> Json {
     json!({
         "type": "string",
         "pattern": format!("^{}", regex_syntax::escape(prefix)),
-        "not": { "pattern": "(^|/)([.]|%2[eE]){1,2}(/|$|[?#])|\\\\|%2[fF]|%5[cC]|\\x00" },
+        "not": { "pattern": "(^|/)\\s*([.]|%2[eE]){1,2}\\s*(/|$|[?#])|\\\\|%2[fF]|%5[cC]|[\\x00-\\x1f]" },
     })
 }
 
 /// An argument that is one of a few names: of an enum, or the case of a variant.
 fn choice(parameters: &Json, name: &str, value: &Json) -> Option<Held> {
     let declared = resolve(parameters, parameters.get("properties")?.get(name)?);
-    let held = |schema: Json, shown: &str| Held {
+    let held = |schema: Json, shown: &str, with: &str| Held {
         name: name.to_owned(),
         schema,
-        words: format!("`{}` in `{name}`", escape_text(shown, VALUE_MAX)),
+        words: format!("`{}`{with} in `{name}`", escape_text(shown, VALUE_MAX)),
         kind: Kind::Enum,
     };
     let texts = declared.get("enum").and_then(Json::as_array);
     if texts.is_some_and(|texts| texts.contains(value)) {
-        return Some(held(json!({ "const": value }), value.as_str()?));
+        return Some(held(json!({ "const": value }), value.as_str()?, ""));
     }
     if declared.get("oneOf").is_some() {
         let tag = value.get("tag")?;
-        return Some(held(json!({ "properties": { "tag": { "const": tag } }, "required": ["tag"] }), tag.as_str()?));
+        let with = if value.get("val").is_some() { " with any value" } else { "" };
+        let schema = json!({ "properties": { "tag": { "const": tag } }, "required": ["tag"] });
+        return Some(held(schema, tag.as_str()?, with));
     }
     None
 }
@@ -181,7 +196,7 @@ mod tests {
     #[test]
     fn a_path_can_be_allowed_with_its_folder_and_no_way_out_of_it() {
         let arguments = json!({ "path": "/data/public/q3.csv", "text": "x" });
-        let scopes = scopes(&json!({}), &arguments);
+        let scopes = scopes(&json!({}), &arguments, &[]);
         assert_eq!(titles(&scopes), ["exactly these arguments", "the same folder", "any arguments"]);
         assert_eq!(scopes[1].also, "any path beneath `/data/public` in `path`, with anything in `text`");
         let fits = |path: &str| scopes[1].schema.fits(&json!({ "path": path, "text": "other" }));
@@ -198,6 +213,9 @@ mod tests {
             "/x/data/public/a",
             "/data/public/a\\..\\b",
             "/data/public/a\0b",
+            "/data/public/..\n/x",
+            "/data/public/.. /x",
+            "/data/public/ ../x",
         ] {
             assert!(!fits(no), "{no:?}");
         }
@@ -208,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_url_can_be_allowed_with_its_host_and_port() {
-        let scopes = scopes(&json!({}), &json!({ "url": "https://api.example.com:8443/v1/x?q=1" }));
+        let scopes = scopes(&json!({}), &json!({ "url": "https://api.example.com:8443/v1/x?q=1" }), &[]);
         let host = found(&scopes, "the same host");
         assert_eq!(host.also, "any URL at `https://api.example.com:8443/` in `url`");
         assert!(host.schema.fits(&json!({ "url": "https://api.example.com:8443/other" })));
@@ -230,12 +248,31 @@ mod tests {
         let parameters = json!({ "properties": { "case": { "$ref": "#/$defs/case" }, "how": { "$ref": "#/$defs/how" } },
             "$defs": { "case": { "enum": ["upper", "lower"] }, "how": { "oneOf": [{}] } } });
         let arguments = json!({ "case": "upper", "text": "a", "how": { "tag": "all", "val": 1 } });
-        let scopes = scopes(&parameters, &arguments);
+        let scopes = scopes(&parameters, &arguments, &[]);
         let choice = found(&scopes, "the same choice");
-        assert_eq!(choice.also, "`upper` in `case`, `all` in `how`, with anything in `text`");
+        assert_eq!(choice.also, "`upper` in `case`, `all` with any value in `how`, with anything in `text`");
         assert!(choice.schema.fits(&json!({ "case": "upper", "text": "b", "how": { "tag": "all", "val": 2 } })));
         assert!(!choice.schema.fits(&json!({ "case": "lower", "text": "a", "how": { "tag": "all", "val": 1 } })));
         assert!(!choice.schema.fits(&json!({ "case": "upper", "text": "a", "how": { "tag": "one", "val": 1 } })));
+    }
+
+    #[test]
+    fn a_sentence_names_the_arguments_that_the_call_left_out() {
+        let parameters = json!({ "properties": { "path": { "type": "string" }, "recursive": { "type": "boolean" } } });
+        let scopes = scopes(&parameters, &json!({ "path": "/data/a" }), &[]);
+        assert_eq!(
+            found(&scopes, "the same folder").also,
+            "any path beneath `/data` in `path`, with anything in `recursive`"
+        );
+    }
+
+    #[test]
+    fn no_scope_holds_what_no_record_keeps() {
+        let redact = |pointer: &str| Redaction { pointer: pointer.to_owned(), line: 1 };
+        let arguments = json!({ "path": "/data/a", "url": "https://a.test/?token=hunter2" });
+        let scopes = scopes(&json!({}), &arguments, &[redact("/url"), redact("/absent")]);
+        assert_eq!(titles(&scopes), ["the same folder", "any arguments"]);
+        assert!(!scopes.iter().any(|scope| scope.schema.source().to_string().contains("a.test")));
     }
 
     #[test]
@@ -248,7 +285,7 @@ mod tests {
             json!({ "text": "x".repeat(100_000) }),
             json!({ "path": format!("/{}/x", "é".repeat(1_500)) }),
         ] {
-            let scopes = scopes(&json!({}), &arguments);
+            let scopes = scopes(&json!({}), &arguments, &[]);
             assert!(!scopes.is_empty());
             assert!(scopes.iter().all(|scope| scope.schema.fits(&arguments)));
         }

@@ -84,14 +84,24 @@ impl Only {
             })
             .collect();
         let http: Vec<&str> = self.http.iter().map(|template| template.0.as_str()).collect();
-        let mut only = json!({ "files": files, "http": http, "environment": self.environment });
+        let mut only = json!({});
+        for (axis, entries) in
+            [("files", json!(files)), ("http", json!(http)), ("environment", json!(self.environment))]
+        {
+            if entries.as_array().is_some_and(|entries| !entries.is_empty()) {
+                only[axis] = entries;
+            }
+        }
         if let Some(clock) = self.clock {
             only["clock"] = json!(clock);
         }
         if let Some(random) = self.random {
             only["random"] = json!(random);
         }
-        only["limits"] = Limits::from(self.limits).to_json();
+        let limits = Limits::from(self.limits);
+        if limits != Limits::default() {
+            only["limits"] = limits.to_json();
+        }
         only
     }
 

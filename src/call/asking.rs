@@ -14,6 +14,7 @@ use crate::gate::{Basis, Confirmation, Denial};
 use crate::host::{Blocked, HostError, Outcome, Run};
 use crate::ids::{CapabilityId, GrantId, OperationId, ToolId};
 use crate::journal::{Event, Sync};
+use crate::publication::config::Redaction;
 
 /// Largest arguments that are kept with an answer, in bytes of JSON.
 const ARGUMENTS_KEPT: usize = 64 << 10;
@@ -32,9 +33,6 @@ pub(super) async fn ask(
         Denial { code, reason: reason.to_owned(), carries: confirmation.carries(), hint }
     };
     let shared = &run.shared;
-    if run.was_refused(&confirmation.call()) {
-        return block(run, &known, operation, denial(Code::ConsentRefused, "a human said no to this call before"));
-    }
     let (Some(tool), Some(Ok(arguments)), false) = (known.tool, &known.arguments, shared.routes.is_empty()) else {
         let reason = format!("a human must allow this call, and nobody can be asked here: {}", confirmation.reason());
         return block(run, &known, operation, denial(Code::ConsentRequired, &reason));
@@ -44,7 +42,13 @@ pub(super) async fn ask(
     asked.arguments = kept(&arguments.canonical, &shared.host.published().config.redact);
     journal.decided(&asked, Event::Ask, None, None, Sync::Durable)?;
     let (hearsay, capability) = (tool.hearsay(), capability(run, &known.id, &arguments.canonical));
-    let scopes = scope::scopes(&tool.descriptor.input_schema, &arguments.canonical);
+    // What a human sees of a narrowed run or a plugin says nothing of what wider ones would get by the same grant.
+    let scopes = match run.narrowing.is_some() || run.plugin.is_some() {
+        true => Vec::new(),
+        false => {
+            scope::scopes(&tool.descriptor.input_schema, &arguments.canonical, &shared.host.published().config.redact)
+        }
+    };
     let question = Question {
         tool: &known.id,
         run: shared.id,
@@ -59,6 +63,12 @@ pub(super) async fn ask(
         scopes: &scopes,
     };
     for route in &shared.routes {
+        // An equal call may have been asked about at the same time.
+        if run.was_refused(&confirmation.call()) {
+            journal.answered(operation, Event::Refuse, Some(Code::ConsentRefused), None, Sync::Durable)?;
+            let denial = denial(Code::ConsentRefused, "a human said no to this call before, in this run");
+            return Ok(Outcome::Blocked(Blocked { denial, operation }));
+        }
         let reply = tokio::select! {
             biased;
             () = cancel.cancelled() => {
@@ -71,6 +81,7 @@ pub(super) async fn ask(
             Reply::Nobody => {}
             Reply::Yes { who, extent } => {
                 let answer = confirmation.accept(route.name(), who);
+                let extent = if scopes.is_empty() { Extent::Once } else { extent };
                 if let Some(grant) = grant(run, &known.id, &capability, extent, &by(&answer))? {
                     journal.give(&grant)?;
                 }
@@ -140,10 +151,10 @@ fn grant(
 }
 
 /// The arguments as they are kept with the answer: without what the policy keeps out; none where they are too large.
-fn kept(arguments: &Json, redact: &[String]) -> Option<String> {
+fn kept(arguments: &Json, redact: &[Redaction]) -> Option<String> {
     let mut arguments = arguments.clone();
-    for pointer in redact {
-        if let Some(value) = arguments.pointer_mut(pointer) {
+    for redaction in redact {
+        if let Some(value) = arguments.pointer_mut(&redaction.pointer) {
             *value = Json::String(suggest::NOT_KEPT.to_owned());
         }
     }

@@ -63,6 +63,7 @@ pub(super) fn decide<R>(
         grants: &[],
         consents: &[],
         answer,
+        refused: known.call.is_some_and(|call| run.was_refused(&call)),
         call: known.call,
     };
     let decision = evaluate(&facts);

@@ -99,9 +99,9 @@ impl Context {
         Ok(Snapshot::publish(&file.path, config, &file.lock()?, owner)?)
     }
 
-    /// The journal of the trusted configuration, where launch grants are kept too.
+    /// The journal of the configuration, for taking something back: that needs no trust, and no configuration that loads.
     pub fn journal(&self) -> Result<Journal, CliError> {
-        let (file, _) = self.trusted_config()?;
+        let (file, _) = self.read_config()?;
         Journal::open(&self.places()?.of_config(&file.path)?.join("journal.sqlite"))
             .map_err(|error| CliError::fault(error.to_string()))
     }

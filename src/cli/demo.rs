@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value as Json, json};
 use tokio_util::sync::CancellationToken;
@@ -12,10 +13,12 @@ use super::context::Context;
 use super::output::{CliError, Reply, bold, bullets, dim, green, note, print, red};
 use super::progress::{Running, Spinner};
 use super::prompt::{self, Terminal};
-use super::{add, cargo, explain, portrait};
+use super::{add, cargo, explain, grants, portrait};
 use crate::approval::Route;
+use crate::gate::grant::LaunchGrant;
+use crate::gate::schema::ArgumentSchema;
 use crate::host::{Host, Outcome, Run, RunOptions};
-use crate::ids::Principal;
+use crate::ids::{CapabilityId, GrantId, Principal, ToolId};
 use crate::places::Places;
 use crate::publication::source::ConfigFile;
 use crate::registry::Package;
@@ -109,7 +112,16 @@ pub async fn run(context: &Context, _: Args) -> Result<Reply, CliError> {
     });
     call(&run, "files/list", json!({ "path": "/data/public" })).await?;
 
-    scene("5. A hostile tool");
+    scene("5. A permission beforehand");
+    say(
+        "Whoever runs the host can answer before the question comes: a launch grant is for a part of a tool's calls, counted, and ends.",
+    );
+    let run = granted(&host).await?;
+    call(&run, "files/list", json!({ "path": "/data/public" })).await?;
+    say("Another folder asks, and says why the grant does not answer:");
+    call(&run, "files/list", json!({ "path": "/data/private" })).await?;
+
+    scene("6. A hostile tool");
     say("Its calls are allowed, and it is granted nothing. It may try what it likes.");
     for path in ["/etc/passwd", "/data/../../etc/passwd", "/proc/self/environ"] {
         call(&run, "escape/try-read", json!({ "path": path })).await?;
@@ -118,7 +130,7 @@ pub async fn run(context: &Context, _: Args) -> Result<Reply, CliError> {
     say("The next one never returns. Its configuration gives it 300 ms of CPU:");
     call(&run, "spin/loop-forever", json!({})).await?;
 
-    scene("6. Connect a client");
+    scene("7. Connect a client");
     print(&connecting());
     Ok(Reply::silent())
 }
@@ -188,6 +200,30 @@ fn votes(run: &Run, tool: &str, arguments: &Json) -> Result<(), CliError> {
     let explanation = run.explain(tool, arguments.to_string().as_bytes())?;
     print(&indented(&explain::human(tool, &explanation)));
     Ok(())
+}
+
+/// A run with a launch grant for listing one folder, and nobody to ask.
+async fn granted(host: &Host) -> Result<Run, CliError> {
+    let scope = json!({ "properties": { "path": { "const": "/data/public" } }, "required": ["path"] });
+    print(&format!("$ portcullis grant files/list --arguments '{scope}' --uses 2 --expires 1h"));
+    let (tool, now): (ToolId, _) =
+        ("files/list".parse().map_err(|_| CliError::fault("the demo's own tool"))?, SystemTime::now());
+    let grant = LaunchGrant {
+        id: GrantId::random().map_err(|error| CliError::fault(error.to_string()))?,
+        principal: Principal::Local,
+        capability: CapabilityId::of_tool(&tool),
+        tool,
+        arguments: ArgumentSchema::new(scope).map_err(|error| CliError::fault(error.to_string()))?,
+        only: None,
+        run: None,
+        expires: Some(now + Duration::from_secs(60 * 60)),
+        uses: Some(2),
+        given: now,
+        by: "the demo".to_owned(),
+    };
+    host.journal().give(&grant).map_err(|error| CliError::fault(error.to_string()))?;
+    print(&indented(&grants::sentence(&grant)));
+    Ok(host.start(Principal::Local, RunOptions::default()).await?)
 }
 
 async fn call(run: &Run, tool: &str, arguments: Json) -> Result<(), CliError> {

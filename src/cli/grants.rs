@@ -77,10 +77,12 @@ pub fn sentence(grant: &LaunchGrant) -> String {
     if let Some(only) = &grant.only {
         text.push_str(&format!(", under which only this may be touched: {}", only.lines().join("; ")));
     }
-    if let Some(run) = grant.run {
-        text.push_str(&format!(", in the run {run}"));
-    }
-    text.push_str(&grant.expires.map_or_else(|| ", without end".to_owned(), |at| format!(", until {}", when(at))));
+    text.push_str(&match (grant.run, grant.expires) {
+        (Some(run), None) => format!(", in the run {run}, with which it ends"),
+        (Some(run), Some(at)) => format!(", in the run {run}, until {}", when(at)),
+        (None, None) => ", without end".to_owned(),
+        (None, Some(at)) => format!(", until {}", when(at)),
+    });
     text
 }
 

@@ -53,13 +53,13 @@ pub struct CliError {
     pub place: Option<String>,
     pub hint: Option<String>,
     /// More, for `--json`: an object, or null.
-    pub details: Json,
+    pub details: Box<Json>,
 }
 
 impl CliError {
     /// Usage, configuration or arguments.
     pub fn input(message: impl Into<String>) -> Self {
-        Self { exit: 2, code: None, message: message.into(), place: None, hint: None, details: Json::Null }
+        Self { exit: 2, code: None, message: message.into(), place: None, hint: None, details: Box::new(Json::Null) }
     }
 
     /// A fault of the host.
@@ -104,7 +104,7 @@ impl From<HostError> for CliError {
                 let list: Vec<String> =
                     error.problems.iter().map(|problem| format!("\n  - {}: {}", problem.code, problem.what)).collect();
                 let message = format!("the run cannot start, and nothing has run{}", list.concat());
-                Self { details: json!({ "problems": error.problems }), ..Self::denied(code, message) }
+                Self { details: Box::new(json!({ "problems": error.problems })), ..Self::denied(code, message) }
             }
             other => Self::fault(other.to_string()),
         }
@@ -145,7 +145,7 @@ pub fn succeed(as_json: bool, reply: Reply) -> ExitCode {
 pub fn fail(as_json: bool, error: &CliError) -> ExitCode {
     if as_json {
         let mut said = json!({ "message": error.message, "place": error.place, "hint": error.hint });
-        if let (Some(said), Json::Object(details)) = (said.as_object_mut(), &error.details) {
+        if let (Some(said), Json::Object(details)) = (said.as_object_mut(), &*error.details) {
             said.extend(details.clone());
         }
         print_exact(&json!({ "ok": false, "code": error.code, "result": null, "error": said }).to_string());

@@ -58,7 +58,8 @@ fn check(context: &Context) -> Result<Reply, CliError> {
 fn suggestions(context: &Context) -> Result<Reply, CliError> {
     let host = context.host()?;
     let past = host.journal().past_answers().map_err(|error| CliError::fault(error.to_string()))?;
-    let suggestions = suggest(&past, &host.published().snapshot);
+    let published = host.published();
+    let suggestions = suggest(&past, &published.config, &published.snapshot);
     let mut human = String::new();
     for it in &suggestions {
         human.push_str(&format!("{}\n", bold(&format!("{}, {}", it.tool, it.scope))));

@@ -4,7 +4,9 @@
 use std::io::{IsTerminal as _, stderr, stdin};
 use std::time::{Duration, SystemTime};
 
+use dialoguer::console::Term;
 use dialoguer::{Confirm, Select};
+use serde_json::Value as Json;
 
 use super::output::{bold, bullets, dim, note};
 use super::progress::Running;
@@ -15,6 +17,8 @@ use crate::text::{clean_line, escape_text};
 
 /// Most characters of arguments that are shown.
 const ARGUMENTS_MAX: usize = 2_000;
+/// Most characters of one of many arguments.
+const ARGUMENT_MIN: usize = 100;
 /// Most characters of the tool's own words that are shown.
 const CLAIM_MAX: usize = 300;
 /// Most of the tool's own sentences that are shown.
@@ -71,10 +75,9 @@ impl Route for Terminal {
 
 /// How far a yes reaches; none is a no. Whatever is not chosen is a no.
 fn extent(scopes: &[Scope]) -> Option<Extent> {
-    match choose(
-        "Run this call?",
-        &["no", "yes, once", "yes, and for this run …", "yes, and from now on: a launch grant …"],
-    )? {
+    let choices = ["no", "yes, once", "yes, and for this run …", "yes, and from now on: a launch grant …"];
+    // Without a scope there is nothing to give a grant for.
+    match choose("Run this call", if scopes.is_empty() { &choices[..2] } else { &choices })? {
         1 => Some(Extent::Once),
         2 => Some(Extent::Run(scope(scopes)?)),
         3 => {
@@ -107,7 +110,23 @@ fn scope(scopes: &[Scope]) -> Option<Scope> {
 fn choose(question: &str, choices: &[&str]) -> Option<usize> {
     // What was typed before the question was seen is no answer to it.
     let _ = rustix::termios::tcflush(stdin(), rustix::termios::QueueSelector::IFlush);
-    Select::new().with_prompt(question).items(choices).default(0).report(true).interact_opt().ok().flatten()
+    let chosen = Select::new().with_prompt(question).items(choices).default(0).report(true).interact_opt();
+    // An interrupted choice leaves the cursor hidden.
+    let _ = Term::stderr().show_cursor();
+    chosen.ok().flatten()
+}
+
+/// Each on a line of its own: a long one cannot push the others out of sight.
+fn arguments(arguments: &Json) -> String {
+    let fields: Vec<(&String, &Json)> = arguments.as_object().into_iter().flatten().collect();
+    if fields.is_empty() {
+        return "  none\n".to_owned();
+    }
+    let most = (ARGUMENTS_MAX / fields.len()).max(ARGUMENT_MIN);
+    let line = |(name, value): (&String, &Json)| {
+        format!("  {}: {}\n", escape_text(name, 100), escape_text(&value.to_string(), most))
+    };
+    fields.into_iter().map(line).collect()
 }
 
 fn describe(question: &Question<'_>) -> String {
@@ -118,15 +137,10 @@ fn describe(question: &Question<'_>) -> String {
     if *question.capability != CapabilityId::of_tool(question.tool) {
         text.push_str(&format!("{} {}\n", dim("as the capability"), question.capability));
     }
-    text.push_str(&format!(
-        "{}\n  {}\n",
-        dim("arguments"),
-        escape_text(&question.arguments.to_string(), ARGUMENTS_MAX)
-    ));
+    text.push_str(&format!("{}\n{}", dim("arguments"), arguments(question.arguments)));
     text.push_str(&format!("{}\n{}", dim("would get"), bullets(&question.authority.lines(), "nothing")));
     text.push_str(&format!("  {}\n", question.risk.words()));
-    let carries = question.carries.map(|code| format!("{code}: ")).unwrap_or_default();
-    text.push_str(&format!("{}\n  {carries}{}\n", dim("why you are asked"), question.reason));
+    text.push_str(&format!("{}\n  {}\n", dim("why you are asked"), question.reason));
     if !question.hearsay.is_empty() {
         text.push_str(&format!("{}\n", dim("the tool says of itself (hearsay, unchecked)")));
         for claim in question.hearsay.iter().take(HEARSAY_MAX) {

@@ -167,6 +167,11 @@ impl Basis {
     pub fn is_spent(&self) -> bool {
         !matches!(self, Self::Policy | Self::Grant { counted: false, .. })
     }
+
+    /// Whether the allow rests on something that can be taken back, so that committing it has to look once more.
+    pub fn is_claimed(&self) -> bool {
+        matches!(self, Self::Grant { .. } | Self::Consent { .. })
+    }
 }
 
 impl fmt::Display for Basis {
@@ -314,6 +319,8 @@ pub struct Facts<'a> {
     pub consents: &'a [Consent],
     /// A human's yes.
     pub answer: Option<&'a Answer>,
+    /// Whether a human said no to this exact call before, in this run.
+    pub refused: bool,
     /// Of the exact call; none where the arguments are invalid.
     pub call: Option<CallDigest>,
 }
@@ -437,6 +444,11 @@ impl<'a> Decision<'a> {
         let (true, Some(call), Some(canonical)) = (self.is_asked(), self.facts.call, self.facts.canonical()) else {
             return;
         };
+        // A human's no stands for the run, whatever was given beforehand or after it.
+        if self.facts.refused {
+            self.ballots[Source::Human as usize] = Ballot::Deny(Code::ConsentRefused);
+            return;
+        }
         if self.facts.answer.is_some_and(|answer| answer.call == call) {
             self.ballots[Source::Human as usize] = Ballot::Allow;
             return;

@@ -132,9 +132,12 @@ impl Rule {
         Specificity(self.tool.is_exact(), self.tool.literal_prefix(), self.arguments.is_some())
     }
 
-    /// Whether the rule is about these arguments.
+    /// Whether the rule is about these arguments. A denial is also about those that cannot be decided.
     pub fn fits(&self, arguments: &Json) -> bool {
-        self.arguments.as_ref().is_none_or(|schema| schema.fits(arguments))
+        self.arguments.as_ref().is_none_or(|schema| match self.verdict {
+            RuleVerdict::Deny => schema.may_fit(arguments),
+            RuleVerdict::Allow | RuleVerdict::Ask => schema.fits(arguments),
+        })
     }
 }
 
@@ -321,6 +324,19 @@ mod tests {
     fn any_matching_deny_wins_over_a_more_specific_allow() {
         let rules = [rule("files/read", None, RuleVerdict::Allow, None), rule("*/*", None, RuleVerdict::Deny, None)];
         assert_eq!(vote(&rules, json!({})).verdict, RuleVerdict::Deny);
+    }
+
+    #[test]
+    fn a_deny_that_cannot_be_decided_matches_and_an_allow_does_not() {
+        let secret = |verdict| {
+            let schema = json!({ "properties": { "path": { "pattern": "/secret/" } }, "required": ["path"] });
+            rule("files/read", Some(schema), verdict, None)
+        };
+        let long = json!({ "path": "/".repeat(crate::gate::schema::TEXT_MAX + 1) });
+        let allow = rule("files/read", None, RuleVerdict::Allow, None);
+        assert_eq!(vote(&[allow.clone(), secret(RuleVerdict::Deny)], long.clone()).verdict, RuleVerdict::Deny);
+        assert_eq!(vote(&[allow, secret(RuleVerdict::Deny)], json!({ "path": "/a" })).verdict, RuleVerdict::Allow);
+        assert_eq!(vote(&[secret(RuleVerdict::Allow)], long).verdict, RuleVerdict::Ask);
     }
 
     #[test]

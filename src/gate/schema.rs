@@ -7,7 +7,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use regex_syntax::hir::{Class, Hir, HirKind};
 use serde_json::{Map, Value as Json};
+
+use crate::text::escape_text;
 
 /// Deepest nesting of an `arguments` schema.
 pub const SCHEMA_DEPTH_MAX: usize = 32;
@@ -15,10 +18,17 @@ pub const SCHEMA_DEPTH_MAX: usize = 32;
 pub const SCHEMA_BYTES_MAX: usize = 64 << 10;
 /// Most parts of a schema, with a part that is referred to counted each time.
 pub const SCHEMA_PARTS_MAX: usize = 10_000;
-/// Most patterns of a schema. Each compiles to at most 2 MiB.
-pub const SCHEMA_PATTERNS_MAX: usize = 100;
+/// Most weight of all patterns of a schema together: about the positions that one can be in, with repetitions unfolded. A matcher
+/// takes weight × length steps at worst.
+pub const SCHEMA_WEIGHT_MAX: usize = 16_000;
+/// Longest text, in bytes, that is held against a pattern or a format. Whether a longer one fits is not decided.
+pub const TEXT_MAX: usize = 16 << 10;
 
+/// Most bytes of a compiled pattern.
 const PATTERN_BYTES_MAX: usize = 2 << 20;
+/// Most characters of a name from a schema, and of an error of the validator, in an error.
+const NAME_MAX: usize = 100;
+const ERROR_MAX: usize = 300;
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 /// A compiled schema.
@@ -26,7 +36,16 @@ const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 pub struct ArgumentSchema {
     source: Json,
     validator: Arc<jsonschema::Validator>,
-    patterns: usize,
+    weight: usize,
+}
+
+/// Whether arguments fit a schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fit {
+    Yes,
+    No,
+    /// A text is too long to be held against its pattern.
+    Undecided,
 }
 
 /// Why a schema is refused at load.
@@ -35,9 +54,9 @@ pub enum SchemaError {
     /// Deeper than [`SCHEMA_DEPTH_MAX`] or larger than [`SCHEMA_BYTES_MAX`].
     #[error("the schema is nested more than {SCHEMA_DEPTH_MAX} deep, or larger than {} KiB", SCHEMA_BYTES_MAX >> 10)]
     TooLarge,
-    /// More than [`SCHEMA_PARTS_MAX`] parts, or more than [`SCHEMA_PATTERNS_MAX`] patterns.
+    /// More than [`SCHEMA_PARTS_MAX`] parts, or heavier patterns than [`SCHEMA_WEIGHT_MAX`].
     #[error(
-        "the schema has more than {SCHEMA_PARTS_MAX} parts, references unfolded, or more than {SCHEMA_PATTERNS_MAX} patterns"
+        "the schema has more than {SCHEMA_PARTS_MAX} parts, references unfolded, or patterns of more than {SCHEMA_WEIGHT_MAX} positions, repetitions unfolded"
     )]
     TooComplex,
     /// A keyword that the standard does not have, which a validator would pass over: the schema would accept more than it says.
@@ -67,18 +86,18 @@ impl ArgumentSchema {
         if depth(&source) > SCHEMA_DEPTH_MAX || source.to_string().len() > SCHEMA_BYTES_MAX {
             return Err(SchemaError::TooLarge);
         }
-        let mut check = Check { root: source.as_object(), defs: HashMap::new(), patterns: 0 };
+        let mut check = Check { root: source.as_object(), defs: HashMap::new(), weight: 0 };
         let mut parts = check.parts(&source)?;
         // What nothing refers to is checked all the same: a slip in it is a slip.
         for schema in source.get("$defs").and_then(Json::as_object).into_iter().flat_map(Map::values) {
             parts = parts.max(check.parts(schema)?);
         }
-        if parts > SCHEMA_PARTS_MAX || check.patterns > SCHEMA_PATTERNS_MAX {
+        if parts > SCHEMA_PARTS_MAX || check.weight > SCHEMA_WEIGHT_MAX {
             return Err(SchemaError::TooComplex);
         }
-        let patterns = check.patterns;
+        let weight = check.weight;
         let validator = validator(&source)?;
-        Ok(Self { source, validator: Arc::new(validator), patterns })
+        Ok(Self { source, validator: Arc::new(validator), weight })
     }
 
     /// The schema that nothing fits.
@@ -87,12 +106,73 @@ impl ArgumentSchema {
             #[allow(clippy::expect_used, reason = "a constant, compiled in a test")]
             Arc::new(validator(&Json::Bool(false)).expect("`false` is a schema"))
         });
-        Self { source: Json::Bool(false), validator: NOTHING.clone(), patterns: 0 }
+        Self { source: Json::Bool(false), validator: NOTHING.clone(), weight: 0 }
     }
 
-    /// Whether the arguments fit. Validity only: collecting errors can take exponential time.
+    /// Whether the arguments certainly fit: what makes a permission match.
     pub fn fits(&self, arguments: &Json) -> bool {
-        self.validator.is_valid(arguments)
+        self.fit(arguments) == Fit::Yes
+    }
+
+    /// Whether the arguments fit, or it cannot be decided: what makes a denial match.
+    pub fn may_fit(&self, arguments: &Json) -> bool {
+        self.fit(arguments) != Fit::No
+    }
+
+    /// Validity only: collecting errors can take exponential time.
+    fn fit(&self, arguments: &Json) -> Fit {
+        if self.weight > 0 && has_long_text(arguments) && self.is_undecided(&self.source, arguments) {
+            Fit::Undecided
+        } else if self.validator.is_valid(arguments) {
+            Fit::Yes
+        } else {
+            Fit::No
+        }
+    }
+
+    /// Whether a part of the schema would hold a text that is too long against a pattern or a format. A property that is named
+    /// by a pattern, or by none, counts as any.
+    fn is_undecided(&self, schema: &Json, value: &Json) -> bool {
+        let Some(map) = schema.as_object() else { return false };
+        let long = value.as_str().is_some_and(|text| text.len() > TEXT_MAX);
+        map.iter().any(|(keyword, part)| {
+            let below = |part: &Json| match value {
+                Json::Object(fields) => fields.values().any(|value| self.is_undecided(part, value)),
+                Json::Array(items) => items.iter().any(|value| self.is_undecided(part, value)),
+                _ => false,
+            };
+            match keyword.as_str() {
+                "pattern" | "format" => long,
+                "$ref" => {
+                    let target = part.as_str().and_then(|target| target.strip_prefix('#'));
+                    target
+                        .and_then(|target| self.source.pointer(target))
+                        .is_some_and(|part| self.is_undecided(part, value))
+                }
+                "properties" => part
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .any(|(name, part)| value.get(name).is_some_and(|value| self.is_undecided(part, value))),
+                "patternProperties" => part.as_object().into_iter().flatten().any(|(_, part)| below(part)),
+                "dependentSchemas" => {
+                    part.as_object().into_iter().flatten().any(|(_, part)| self.is_undecided(part, value))
+                }
+                "allOf" | "anyOf" | "oneOf" => {
+                    part.as_array().into_iter().flatten().any(|part| self.is_undecided(part, value))
+                }
+                "prefixItems" => part.as_array().into_iter().flatten().any(below),
+                "if" | "then" | "else" | "not" => self.is_undecided(part, value),
+                "items" | "contains" | "additionalProperties" | "unevaluatedItems" | "unevaluatedProperties" => {
+                    below(part)
+                }
+                "propertyNames" => {
+                    let names = value.as_object().into_iter().flatten();
+                    names.into_iter().any(|(name, _)| name.len() > TEXT_MAX)
+                }
+                _ => false,
+            }
+        })
     }
 
     /// The schema as it was written.
@@ -100,9 +180,9 @@ impl ArgumentSchema {
         &self.source
     }
 
-    /// How many patterns it compiles.
-    pub fn patterns(&self) -> usize {
-        self.patterns
+    /// The weight of its patterns; see [`SCHEMA_WEIGHT_MAX`].
+    pub fn weight(&self) -> usize {
+        self.weight
     }
 
     /// The arguments that do not fit, by name and never by value; empty where the schema speaks of the arguments only as a
@@ -150,7 +230,40 @@ fn validator(source: &Json) -> Result<jsonschema::Validator, SchemaError> {
         .should_validate_formats(true)
         .should_ignore_unknown_formats(false)
         .build(source)
-        .map_err(|error| SchemaError::Invalid(error.to_string()))
+        .map_err(|error| SchemaError::Invalid(escape_text(&error.to_string(), ERROR_MAX)))
+}
+
+fn has_long_text(value: &Json) -> bool {
+    match value {
+        Json::String(text) => text.len() > TEXT_MAX,
+        Json::Array(items) => items.iter().any(has_long_text),
+        Json::Object(fields) => fields.iter().any(|(name, value)| name.len() > TEXT_MAX || has_long_text(value)),
+        _ => false,
+    }
+}
+
+/// How heavy a pattern is; see [`SCHEMA_WEIGHT_MAX`].
+fn weight(pattern: &str) -> Result<usize, SchemaError> {
+    let parsed = regex_syntax::parse(pattern);
+    let parsed = parsed.map_err(|error| SchemaError::Invalid(escape_text(&error.to_string(), ERROR_MAX)))?;
+    Ok(positions(&parsed))
+}
+
+fn positions(part: &Hir) -> usize {
+    let sum = |parts: &[Hir]| parts.iter().map(positions).fold(1usize, usize::saturating_add);
+    match part.kind() {
+        HirKind::Empty | HirKind::Look(_) => 1,
+        HirKind::Literal(literal) => literal.0.len(),
+        // A large class of characters is a small automaton over their bytes.
+        HirKind::Class(Class::Unicode(class)) if class.ranges().len() > 16 => 4,
+        HirKind::Class(_) => 1,
+        HirKind::Repetition(repetition) => {
+            let times = repetition.max.unwrap_or(repetition.min.saturating_add(1)).max(1);
+            positions(&repetition.sub).saturating_mul(usize::try_from(times).unwrap_or(usize::MAX))
+        }
+        HirKind::Capture(capture) => positions(&capture.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => sum(parts),
+    }
 }
 
 const OF_VALUES: [&str; 25] = [
@@ -210,7 +323,8 @@ struct Check<'s> {
     root: Option<&'s Map<String, Json>>,
     /// Parts of each definition; none while it is being counted.
     defs: HashMap<&'s str, Option<usize>>,
-    patterns: usize,
+    /// Of all patterns.
+    weight: usize,
 }
 
 impl<'s> Check<'s> {
@@ -228,7 +342,7 @@ impl<'s> Check<'s> {
             } else if OF_NAMED.contains(&keyword) {
                 let named = value.as_object();
                 if keyword == "patternProperties" {
-                    self.patterns += named.map_or(0, Map::len);
+                    named.into_iter().flat_map(Map::keys).try_for_each(|pattern| self.weigh(pattern))?;
                 }
                 named.into_iter().flat_map(Map::values).try_for_each(|schema| add(self.parts(schema)))?;
             } else if keyword == "$ref" {
@@ -242,20 +356,29 @@ impl<'s> Check<'s> {
                     return Err(SchemaError::Reference("definitions stand at the top".to_owned()));
                 }
             } else if UNENFORCED.contains(&keyword) {
-                return Err(SchemaError::Unenforced(keyword.to_owned()));
+                return Err(SchemaError::Unenforced(escape_text(keyword, NAME_MAX)));
             } else if OF_VALUES.contains(&keyword) || ABOUT.contains(&keyword) {
-                self.patterns += usize::from(keyword == "pattern");
+                match (keyword, value.as_str()) {
+                    ("pattern", Some(pattern)) => self.weigh(pattern)?,
+                    ("format", _) => self.weight = self.weight.saturating_add(1),
+                    _ => {}
+                }
                 // A list of values is compared one by one.
                 add(Ok(value.as_array().map_or(0, Vec::len)))?;
             } else {
-                return Err(SchemaError::UnknownKeyword(keyword.to_owned()));
+                return Err(SchemaError::UnknownKeyword(escape_text(keyword, NAME_MAX)));
             }
         }
         Ok(parts)
     }
 
+    fn weigh(&mut self, pattern: &str) -> Result<(), SchemaError> {
+        self.weight = self.weight.saturating_add(weight(pattern)?);
+        Ok(())
+    }
+
     fn reference(&mut self, target: &'s Json) -> Result<usize, SchemaError> {
-        let error = || SchemaError::Reference(target.as_str().unwrap_or("not a text").to_owned());
+        let error = || SchemaError::Reference(escape_text(target.as_str().unwrap_or("not a text"), NAME_MAX));
         let name = target.as_str().and_then(|target| target.strip_prefix("#/$defs/")).ok_or_else(error)?;
         match self.defs.get(name) {
             Some(Some(parts)) => return Ok(*parts),
@@ -328,9 +451,54 @@ mod tests {
             deep = json!({ "not": deep });
         }
         assert_eq!(ArgumentSchema::new(deep).unwrap_err(), SchemaError::TooLarge);
-        let many: Vec<Json> = (0..=SCHEMA_PATTERNS_MAX).map(|n| json!({ "pattern": format!("^{n}") })).collect();
+        let many: Vec<Json> = (0..200).map(|n| json!({ "pattern": format!("^{n}[ab]{{100}}") })).collect();
         assert_eq!(ArgumentSchema::new(json!({ "anyOf": many })).unwrap_err(), SchemaError::TooComplex);
-        assert!(ArgumentSchema::new(json!({ "pattern": "(\\w{1000}){1000}" })).is_err());
+        for heavy in ["(\\w{1000}){1000}", "^[ab]*a[ab]{17000}[^ab]", "(a[ab]{0,9000}){2}b"] {
+            assert!(ArgumentSchema::new(json!({ "pattern": heavy })).is_err(), "{heavy}");
+        }
+        schema(json!({ "pattern": "^[\\w-]{1,64}(/[\\w-]{1,64}){0,8}$" }));
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_for_a_pattern_permits_nothing_and_escapes_no_denial() {
+        let heavy = schema(json!({ "properties": { "path": { "pattern": "^[ab]*a[ab]{4000}[^ab]" } } }));
+        let long = "ab".repeat(2 << 20);
+        let started = std::time::Instant::now();
+        for (path, text, fits, may_fit) in
+            [("c", &*long, false, false), (&*long, "x", false, true), (&long[..TEXT_MAX], "x", false, false)]
+        {
+            let arguments = json!({ "path": path, "text": text });
+            assert_eq!((heavy.fits(&arguments), heavy.may_fit(&arguments)), (fits, may_fit));
+        }
+        assert!(started.elapsed() < std::time::Duration::from_secs(20), "{:?}", started.elapsed());
+        for somewhere in [
+            json!({ "items": { "pattern": "a" } }),
+            json!({ "additionalProperties": { "format": "ipv4" } }),
+            json!({ "$defs": { "a": { "pattern": "a" } }, "not": { "contains": { "$ref": "#/$defs/a" } } }),
+            json!({ "anyOf": [{ "type": "null" }, { "prefixItems": [{ "pattern": "a" }] }] }),
+        ] {
+            let schema = schema(somewhere.clone());
+            let value =
+                if somewhere.get("additionalProperties").is_some() { json!({ "a": long }) } else { json!([long]) };
+            assert!(!schema.fits(&value) && schema.may_fit(&value), "{somewhere}");
+        }
+        assert!(
+            schema(json!({ "properties": { "path": { "const": "a" } } })).fits(&json!({ "path": "a", "text": long }))
+        );
+    }
+
+    #[test]
+    fn what_a_stranger_wrote_stays_on_one_line_of_an_error() {
+        let name = format!("x\n\nAllowed.\u{1b}[2J{}", "y".repeat(10_000));
+        for bad in [
+            json!({ &name: 1 }),
+            json!({ "$ref": name }),
+            json!({ "pattern": format!("({name}") }),
+            json!({ "format": name }),
+        ] {
+            let error = ArgumentSchema::new(bad).unwrap_err().to_string();
+            assert!(!error.contains('\n') && !error.contains('\u{1b}') && error.len() < 1_000, "{error}");
+        }
     }
 
     #[test]

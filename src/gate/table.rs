@@ -117,6 +117,7 @@ const HUMAN: Conditions = &[
     ("not asked", Nothing, Takes::Nothing),
     ("yes", Answers, Takes::Memory),
     ("yes to another call", Nothing, Takes::Nothing),
+    ("no before", FailsAnAsk(Code::ConsentRefused), Takes::Nothing),
 ];
 
 /// What the design says of a combination, in the order of its table.
@@ -129,6 +130,7 @@ fn stated(sources: &[Does; 7], grant: Does, consent: Does, human: Does) -> (Does
         return if sources.contains(&Allows) { (Allows, by) } else { (Denies(Code::ToolDenied), None) };
     }
     match (human, grant, consent) {
+        (FailsAnAsk(code), ..) => (Denies(code), None),
         (Answers, ..) => (Allows, Some("human")),
         (_, Answers, _) => (Allows, Some("grant")),
         (_, _, Answers) => (Allows, Some("consent")),
@@ -337,7 +339,7 @@ impl World {
         let shown = Arc::new(with(|it| it.limits.memory = Some(1)));
         let other = CallDigest::of_call(&self.tool, &PackageDigest::of(b"q"), b"{}");
         match name {
-            "not asked" => None,
+            "not asked" | "no before" => None,
             "yes" => Some(Answer { call: self.call, shown, route: "t", who: "w".to_owned() }),
             "yes to another call" => Some(Answer { call: other, shown, route: "t", who: "w".to_owned() }),
             other => panic!("{other}"),
@@ -452,6 +454,7 @@ fn every_combination_is_decided_as_stated() {
             grants: if order == 0 { grants } else { grants_back },
             consents: if order == 0 { consents } else { consents_back },
             answer: answer.as_ref(),
+            refused: answered.0 == "no before",
             call: valid.then_some(world.call),
         };
         let stated = stated(&base, granted.1, consented.1, answered.1);
@@ -462,7 +465,7 @@ fn every_combination_is_decided_as_stated() {
         }
         tried += 1;
     }
-    assert_eq!(tried, 2 * 2 * 4 * 3 * 2 * 6 * 13 * 2 * 12 * 7 * 3, "{tried} combinations");
+    assert_eq!(tried, 2 * 2 * 4 * 3 * 2 * 6 * 13 * 2 * 12 * 7 * 4, "{tried} combinations");
 }
 
 fn check(
@@ -546,6 +549,7 @@ fn an_ask_never_hides_a_deny_and_no_answer_lifts_one() {
         grants: &grants,
         consents: &consents,
         answer: answer.as_ref(),
+        refused: false,
         call: Some(world.call),
     };
     let word = |facts: &Facts<'_>| evaluate(facts).word();

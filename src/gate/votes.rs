@@ -57,8 +57,8 @@ impl Decision<'_> {
         let asking: Vec<Vote> = Source::ALL.into_iter().filter(asks).map(|source| self.vote(source)).collect();
         let mut reasons: Vec<String> = asking.iter().map(|vote| vote.reason.clone()).collect();
         let carries = self.carries();
-        if carries.is_some() {
-            reasons.push(self.grant().0);
+        if let Some(code) = carries {
+            reasons.push(format!("{code}: {}", self.grant().0));
         }
         if self.consent.is_some() {
             reasons.push(self.consent().0);
@@ -211,6 +211,7 @@ impl Decision<'_> {
             (Ballot::Allow, Some(answer)) => {
                 plain(format!("{} said yes to this exact call ({})", answer.who, answer.route))
             }
+            (Ballot::Deny(_), _) => plain("a human said no to this call before, in this run"),
             _ => plain("nobody was asked about this exact call"),
         }
     }
@@ -231,7 +232,7 @@ fn policy_words(vote: &PolicyVote<'_>, decision: &Decision<'_>, arguments: &Json
         rules.iter().filter_map(|rule| rule.only.as_ref()).flat_map(|only| only.misses(arguments)).collect();
     let missed = if missed.is_empty() { String::new() } else { format!("; but {}", missed.join(", ")) };
     let why = rules.iter().find_map(|rule| rule.reason.as_deref()).map(|why| format!(": {why}")).unwrap_or_default();
-    let suggested = || decision.facts.configured.map(|configured| suggestion(tool, None, arguments, configured));
+    let suggested = || decision.facts.configured.map(|configured| suggestion(tool, None, None, arguments, configured));
     match vote.verdict() {
         RuleVerdict::Allow => plain(format!("allowed by the rule {}{missed}", places())),
         RuleVerdict::Ask if rules.is_empty() => {
@@ -252,9 +253,24 @@ fn policy_words(vote: &PolicyVote<'_>, decision: &Decision<'_>, arguments: &Json
     }
 }
 
-/// The lines of configuration that would allow this call, as narrow as its arguments make it; for the arguments that fit
-/// `schema`, an inline table, where there is one.
-pub(crate) fn suggestion(tool: &ToolId, schema: Option<&str>, arguments: &Json, configured: &Authority) -> String {
+/// The lines of configuration that would allow this call: for the arguments that fit `schema`, and under `only`, both inline
+/// tables. Without `only`, as narrow as the arguments make it.
+pub(crate) fn suggestion(
+    tool: &ToolId,
+    schema: Option<&str>,
+    only: Option<&str>,
+    arguments: &Json,
+    configured: &Authority,
+) -> String {
+    let schema = schema.map(|schema| format!("\narguments = {schema}")).unwrap_or_default();
+    let only = match only {
+        Some(only) => format!("\nonly = {only}"),
+        None => suggested_only(arguments, configured),
+    };
+    format!("[[policy.rules]]\ntool = \"{tool}\"{schema}\nverdict = \"allow\"{only}")
+}
+
+fn suggested_only(arguments: &Json, configured: &Authority) -> String {
     let mut parts = Vec::new();
     let names_where = |test: &dyn Fn(&str) -> bool| -> Vec<String> {
         arguments
@@ -277,7 +293,5 @@ pub(crate) fn suggestion(tool: &ToolId, schema: Option<&str>, arguments: &Json, 
             parts.push(format!("http = [{}]", named.join(", ")));
         }
     }
-    let only = if parts.is_empty() { String::new() } else { format!("\nonly = {{ {} }}", parts.join(", ")) };
-    let schema = schema.map(|schema| format!("\narguments = {schema}")).unwrap_or_default();
-    format!("[[policy.rules]]\ntool = \"{tool}\"{schema}\nverdict = \"allow\"{only}")
+    if parts.is_empty() { String::new() } else { format!("\nonly = {{ {} }}", parts.join(", ")) }
 }

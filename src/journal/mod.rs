@@ -39,8 +39,8 @@ pub struct Decided<'a> {
 pub struct PastAnswer {
     /// Which tool was asked about.
     pub tool: ToolId,
-    /// With which arguments, as kept.
-    pub arguments: serde_json::Value,
+    /// With which arguments, as kept; none where they were too large.
+    pub arguments: Option<serde_json::Value>,
     /// Whether a human said yes.
     pub yes: bool,
 }

@@ -14,7 +14,7 @@ use crate::gate::Basis;
 use crate::gate::consent::Consent;
 use crate::gate::grant::{LaunchGrant, StandingGrant};
 use crate::gate::schema::ArgumentSchema;
-use crate::ids::{ConsentDigest, GrantId, OperationId, Principal, ToolId};
+use crate::ids::{ConsentDigest, GrantId, OperationId, Principal, RunId, ToolId};
 
 /// A grant as it is listed.
 #[derive(Clone, Debug)]
@@ -33,6 +33,15 @@ pub(super) fn spend(connection: &Connection, basis: &Basis, operation: Operation
     let operation = operation.to_string();
     let changed = match basis {
         Basis::Policy | Basis::Human { .. } => return Ok(()),
+        Basis::Grant { id, counted: false } => {
+            let holds: bool = connection
+                .prepare_cached(
+                    "SELECT EXISTS (SELECT 1 FROM grants
+                                    WHERE id = ?1 AND revoked IS NULL AND (expires IS NULL OR expires > ?2))",
+                )?
+                .query_row(params![id.to_string(), now], |row| row.get(0))?;
+            usize::from(holds)
+        }
         Basis::Grant { id, .. } => {
             let id = id.to_string();
             // Once per operation: a use that is on record already is this call's own.
@@ -146,7 +155,7 @@ impl Journal {
         Ok(ids)
     }
 
-    /// The grants of a principal for a tool that were not taken back, with how far each is used up. `known` are grants that
+    /// The grants of a principal for a tool that a run may use and that were not taken back, with how far each is used up. `known` are grants that
     /// were read before: they never change.
     ///
     /// # Errors
@@ -156,6 +165,7 @@ impl Journal {
         &self,
         principal: &Principal,
         tool: &ToolId,
+        run: RunId,
         operation: Option<OperationId>,
         known: &HashMap<GrantId, Arc<LaunchGrant>>,
     ) -> Result<Vec<StandingGrant>, JournalError> {
@@ -163,11 +173,16 @@ impl Journal {
         let mut statement = connection.prepare_cached(&format!(
             "SELECT {COLUMNS}, (SELECT count(*) FROM grant_uses WHERE grant_id = grants.id),
                     EXISTS (SELECT 1 FROM grant_uses WHERE grant_id = grants.id AND operation = ?3)
-             FROM grants WHERE tool = ?1 AND principal = ?2 AND revoked IS NULL"
+             FROM grants
+             WHERE tool = ?1 AND principal = ?2 AND revoked IS NULL AND (run IS NULL OR run = ?4)
+               AND (expires IS NULL OR expires > ?5)"
         ))?;
         let operation = operation.map(|operation| operation.to_string());
+        let (run, recently) = (run.to_string(), millis(SystemTime::now()) - KEPT);
         let rows = statement
-            .query_map(params![tool.as_str(), principal.to_string(), operation], |row| read_grant(row, known))?;
+            .query_map(params![tool.as_str(), principal.to_string(), operation, run, recently], |row| {
+                read_grant(row, known)
+            })?;
         let mut grants = Vec::new();
         for row in rows {
             grants.extend(row?);
@@ -181,7 +196,6 @@ impl Journal {
     ///
     /// It cannot be written.
     pub fn keep_consent(&self, consent: &Consent, tool: &ToolId) -> Result<(), JournalError> {
-        const KEPT: i64 = 24 * 60 * 60 * 1000;
         let shown = consent.shown.store().ok_or(JournalError::Unstorable("the authority cannot be kept as text"))?;
         let connection = self.connection(Sync::Durable);
         connection
@@ -255,7 +269,7 @@ impl Journal {
         Ok(consents)
     }
 
-    /// What humans answered to asks, the oldest first, where the arguments were kept.
+    /// What humans answered to asks, the oldest first.
     ///
     /// # Errors
     ///
@@ -264,20 +278,25 @@ impl Journal {
         let connection = self.connection(Sync::Committed);
         let mut statement = connection.prepare_cached(
             "SELECT tool, arguments, code IS 'CONSENT_REFUSED' FROM calls
-             WHERE basis = 'human' AND arguments IS NOT NULL ORDER BY decided, operation",
+             WHERE basis = 'human' ORDER BY decided, operation",
         )?;
-        let rows = statement
-            .query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, bool>(2)?)))?;
+        let rows = statement.query_map([], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, bool>(2)?))
+        })?;
         let mut answers = Vec::new();
         for row in rows {
             let (tool, arguments, refused) = row?;
-            if let (Ok(tool), Ok(arguments)) = (tool.parse(), serde_json::from_str(&arguments)) {
+            if let Ok(tool) = tool.parse() {
+                let arguments = arguments.and_then(|text| serde_json::from_str(&text).ok());
                 answers.push(PastAnswer { tool, arguments, yes: !refused });
             }
         }
         Ok(answers)
     }
 }
+
+/// How long what has ended can still be told from what never was, in milliseconds.
+const KEPT: i64 = 24 * 60 * 60 * 1000;
 
 const COLUMNS: &str = "id, principal, capability, tool, arguments, narrows, run, expires, uses, given, given_by";
 
@@ -332,7 +351,7 @@ mod tests {
 
     use super::*;
     use crate::gate::consent::CONSENT_LIFETIME;
-    use crate::ids::{CallDigest, CapabilityId, PackageDigest, RunId};
+    use crate::ids::{CallDigest, CapabilityId, PackageDigest};
     use crate::journal::{Decided, Event};
 
     fn journal() -> (tempfile::TempDir, Journal) {
@@ -377,9 +396,12 @@ mod tests {
     #[test]
     fn a_grant_reads_back_as_it_was_given() {
         let (_folder, journal) = journal();
+        let other = RunId::random().unwrap();
         for given in [grant(|_| {}), grant(|it| (it.only, it.run, it.expires, it.uses) = (None, None, None, None))] {
             journal.give(&given).unwrap();
-            let standing = journal.standing_grants(&Principal::Local, &given.tool, None, &HashMap::new()).unwrap();
+            let standing = journal
+                .standing_grants(&Principal::Local, &given.tool, given.run.unwrap_or(other), None, &HashMap::new())
+                .unwrap();
             let read = &standing.iter().find(|it| it.grant.id == given.id).unwrap().grant;
             let shown = |grant: &LaunchGrant| {
                 let only = grant.only.as_ref().map(|only| only.to_json());
@@ -418,8 +440,10 @@ mod tests {
         for ended in [grant(|it| it.expires = Some(SystemTime::now())), grant(|_| {})] {
             journal.give(&ended).unwrap();
             journal.revoke(ended.id).unwrap();
-            let basis = Basis::Grant { id: ended.id, counted: true };
-            assert!(matches!(allow(&journal, &basis), Err(JournalError::Lost)));
+            for counted in [true, false] {
+                let basis = Basis::Grant { id: ended.id, counted };
+                assert!(matches!(allow(&journal, &basis), Err(JournalError::Lost)));
+            }
         }
         let calls: i64 =
             journal.connection(Sync::Committed).query_row("SELECT count(*) FROM calls", [], |row| row.get(0)).unwrap();

@@ -182,7 +182,7 @@ impl Journal {
                 ])
         };
         match basis {
-            Some(basis) if basis.is_spent() => {
+            Some(basis) if basis.is_claimed() => {
                 let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 permissions::spend(&transaction, basis, decided.operation)?;
                 insert(&transaction)?;

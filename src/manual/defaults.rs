@@ -10,8 +10,9 @@
 //! | a consent | five minutes, once | |
 //! | a capability of a manifest | any arguments, `inherit`, not required, nothing delegated | `arguments`, `consent`, `required`, `delegate` |
 //! | arguments that are kept with an answer | whole, up to 64 KiB | `[policy] redact` |
-//! | an `arguments` schema | at most 64 KiB, 32 levels, 10,000 parts with references unfolded, 100 patterns of 2 MiB compiled | |
-//! | a manifest | at most 256 KiB, 256 capabilities, 100 patterns in all | |
+//! | an `arguments` schema | at most 64 KiB, 32 levels, 10,000 parts with references unfolded, patterns of 16,000 positions with repetitions unfolded | |
+//! | a text that is held against a pattern or format | at most 16 KiB; a longer one permits nothing, and escapes no denial | |
+//! | a manifest | at most 256 KiB, 256 capabilities, patterns of 16,000 positions in all | |
 //! | files, HTTP, environment | none | `[tools.NAME]` |
 //! | methods of an HTTP grant | GET, HEAD | `methods` |
 //! | a private, loopback or carrier-grade address | refused | `private = true` beside the grant |

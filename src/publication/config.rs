@@ -35,7 +35,7 @@ pub struct Config {
     /// Which calls may run.
     pub policy: Policy,
     /// Arguments that no record keeps, as JSON Pointers (RFC 6901).
-    pub redact: Vec<String>,
+    pub redact: Vec<Redaction>,
     /// Routes that an ask is offered on.
     pub routes: Routes,
     /// Calls at once.
@@ -44,6 +44,15 @@ pub struct Config {
     pub queue: u32,
     /// When a commit must be durable.
     pub durability: Durability,
+}
+
+/// One entry of `redact`.
+#[derive(Clone, Debug)]
+pub struct Redaction {
+    /// A JSON Pointer (RFC 6901) to an argument or into one.
+    pub pointer: String,
+    /// The line that it stands in.
+    pub line: usize,
 }
 
 /// One `[tools.NAME]`.
@@ -436,13 +445,12 @@ fn expand(folder: &Path, path: &Path) -> PathBuf {
     }
 }
 
-/// A JSON Pointer (RFC 6901) to an argument or into one.
-fn redaction(source: &Source<'_>, pointer: Spanned<String>) -> Result<String, ConfigError> {
+fn redaction(source: &Source<'_>, pointer: Spanned<String>) -> Result<Redaction, ConfigError> {
     let span = pointer.span();
     let pointer = pointer.into_inner();
     let escaped = |part: &str| part.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
     if pointer.len() > 1 && pointer.starts_with('/') && escaped(&pointer) {
-        return Ok(pointer);
+        return Ok(Redaction { pointer, line: source.line(span.start) });
     }
     let hint = "redact = [\"/password\", \"/request/token\"]".to_owned();
     Err(source.error(Some(span), format!("`{pointer}` is no JSON Pointer to an argument"), Some(hint)))

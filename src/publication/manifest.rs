@@ -11,7 +11,7 @@ use serde_saphyr::Spanned;
 
 use super::config::ConfigError;
 use crate::gate::manifest::{Capability, ConsentMode, Endpoint, Manifest, Webhook};
-use crate::gate::schema::{ArgumentSchema, SchemaError};
+use crate::gate::schema::{ArgumentSchema, SCHEMA_WEIGHT_MAX, SchemaError};
 use crate::ids::{CapabilityId, ToolId};
 use crate::private;
 use crate::text::clean_text;
@@ -20,8 +20,6 @@ use crate::text::clean_text;
 pub const MANIFEST_MAX: u64 = 256 << 10;
 /// Most capabilities of a manifest.
 pub const CAPABILITIES_MAX: usize = 256;
-/// Most patterns in all schemas of a manifest together.
-pub const PATTERNS_MAX: usize = 100;
 /// Longest text for people.
 const TEXT_MAX: usize = 4_096;
 
@@ -50,6 +48,7 @@ struct Permissions {
 struct Entry {
     id: Spanned<String>,
     tool: Spanned<String>,
+    #[serde(default, deserialize_with = "given")]
     arguments: Option<Spanned<Json>>,
     #[serde(default)]
     consent: ConsentMode,
@@ -57,6 +56,11 @@ struct Entry {
     required: bool,
     #[serde(default)]
     delegate: Vec<Spanned<String>>,
+}
+
+/// A key that is there without a value is a slip, and not the same as no key.
+fn given<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Spanned<Json>>, D::Error> {
+    Spanned::deserialize(deserializer).map(Some)
 }
 
 #[derive(Deserialize)]
@@ -159,7 +163,7 @@ pub fn parse(path: &Path, text: &str) -> Result<Manifest, ConfigError> {
     }
     let mut capabilities: Vec<Capability> = Vec::new();
     let mut delegated = Vec::new();
-    let mut patterns = 0;
+    let mut weight = 0;
     for entry in file.permissions.tools {
         let at = line(&entry.referenced);
         let entry = entry.value;
@@ -192,9 +196,11 @@ pub fn parse(path: &Path, text: &str) -> Result<Manifest, ConfigError> {
                 Some(ArgumentSchema::new(schema.value).map_err(refuse)?)
             }
         };
-        patterns += arguments.as_ref().map_or(0, ArgumentSchema::patterns);
-        if patterns > PATTERNS_MAX {
-            return Err(error(at, format!("a manifest has at most {PATTERNS_MAX} patterns in all"), None));
+        weight += arguments.as_ref().map_or(0, ArgumentSchema::weight);
+        if weight > SCHEMA_WEIGHT_MAX {
+            let message =
+                "the patterns of the manifest together are heavier than those of one schema may be".to_owned();
+            return Err(error(at, message, Some("make them shorter, with fewer repetitions")));
         }
         let mut delegate = BTreeSet::new();
         for other in entry.delegate {
@@ -281,6 +287,14 @@ webhook:
             (with("tool: accounting/read", "tool: accounting/*"), 9, "a tool id has the form"),
             (with("consent: inherit", "consent: never-ask"), 14, "never-ask"),
             (with("consent: inherit", "only: {}"), 14, "only"),
+            (
+                with(
+                    "      arguments:\n        type: object\n        properties:\n          ledger: { const: documents }\n",
+                    "      arguments:\n",
+                ),
+                10,
+                "no JSON Schema",
+            ),
             (with("required: true", "required: yes"), 15, "bool"),
             (with("required: true", "delegate: [other]"), 15, "does not declare"),
             (with("type: object", "tipe: object"), 11, "`tipe` is no keyword"),

@@ -2,7 +2,7 @@
 //! look, and grants of authority that the package never asked for. Warnings, each with the line and what would mend it; what is
 //! certainly wrong does not load in the first place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use crate::gate::policy::{Rule, RuleVerdict};
 use crate::gate::schema::ArgumentSchema;
 use crate::ids::{PackageName, ToolId};
 use crate::registry::Package;
+use crate::text::escape_text;
 
 /// One thing to look at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -39,8 +40,10 @@ pub enum Kind {
     NeverMatches,
     /// Others decide every call that the rule matches.
     Shadowed,
-    /// An allow that also holds where the arguments are absent.
+    /// An allow that also holds where arguments are absent.
     AcceptsEmpty,
+    /// An allow whose pattern matches anywhere in a text, or paths that lead elsewhere.
+    LoosePattern,
     /// More authority than the package declares, which has no effect.
     WiderThanDeclared,
     /// The rule could not be held against its tools.
@@ -56,6 +59,9 @@ pub fn review(file: &Path, config: &Config, snapshot: &Snapshot) -> Vec<Warning>
     for rule in &config.policy.rules {
         if let Some((message, hint)) = accepts_empty(rule, snapshot) {
             warn(rule.line, Kind::AcceptsEmpty, message, hint);
+        }
+        if let Some((message, hint)) = loose_pattern(rule, snapshot) {
+            warn(rule.line, Kind::LoosePattern, message, hint);
         }
         let tools: Vec<(&ToolId, &PublishedTool)> = matched(rule, snapshot).collect();
         if tools.is_empty() {
@@ -104,27 +110,71 @@ fn unmatched(rule: &Rule, snapshot: &Snapshot) -> (Kind, String, String) {
 }
 
 fn accepts_empty(rule: &Rule, snapshot: &Snapshot) -> Option<(String, String)> {
-    let schema =
-        rule.arguments.as_ref().filter(|schema| rule.verdict == RuleVerdict::Allow && schema.fits(&json!({})))?;
-    let named: Vec<&String> =
-        schema.source().get("properties").and_then(Json::as_object).into_iter().flat_map(Map::keys).collect();
-    // A tool that insists on the arguments cannot be called without them, until it is another version.
-    let optional = matched(rule, snapshot).any(|(_, tool)| {
-        let required = tool.descriptor.input_schema.get("required").and_then(Json::as_array);
-        named.iter().any(|name| !required.is_some_and(|all| all.iter().any(|it| it.as_str() == Some(name.as_str()))))
-    });
-    let now = match optional || named.is_empty() {
-        true => "a call that leaves them out is allowed",
-        false => "today's tools insist on them, and a later version may not",
+    let schema = rule.arguments.as_ref().filter(|_| rule.verdict == RuleVerdict::Allow)?;
+    let names = |key: &str| -> BTreeSet<&str> {
+        match schema.source().get(key) {
+            Some(Json::Object(named)) => named.keys().map(String::as_str).collect(),
+            Some(Json::Array(names)) => names.iter().filter_map(Json::as_str).collect(),
+            _ => BTreeSet::new(),
+        }
     };
-    let message =
-        format!("the `arguments` of the rule that allows `{}` also fit where they are absent: {now}", rule.tool);
-    let names = named.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
-    let hint = match named.is_empty() {
+    let (named, required) = (names("properties"), names("required"));
+    let free: Vec<&str> = named.difference(&required).copied().collect();
+    let accepts_empty = schema.fits(&json!({}));
+    // A tool that insists on an argument cannot be called without it, until it is another version.
+    let is_optional = |name: &&str| {
+        matched(rule, snapshot).any(|(_, tool)| {
+            let own = tool.descriptor.input_schema.get("required").and_then(Json::as_array);
+            !own.is_some_and(|all| all.iter().any(|it| it.as_str() == Some(*name)))
+        })
+    };
+    let optional: Vec<&str> = free.iter().filter(|name| is_optional(name)).copied().collect();
+    if !accepts_empty && optional.is_empty() {
+        return None;
+    }
+    let list = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let what = match (accepts_empty, optional.is_empty()) {
+        (true, true) if !free.is_empty() => {
+            "also fit where they are absent: today's tools insist on them, and a later version may not".to_owned()
+        }
+        (true, true) => "also fit where there are none".to_owned(),
+        (_, false) => format!("also fit where {} is absent", list(&optional)),
+        (false, true) => return None,
+    };
+    let message = format!("the `arguments` of the rule that allows `{}` {what}", rule.tool);
+    let all: BTreeSet<&str> = required.union(&named).copied().collect();
+    let hint = match all.is_empty() {
         true => "say what the arguments must be, or leave `arguments` out".to_owned(),
-        false => format!("add `required = [{names}]` to the schema"),
+        false => {
+            let all = all.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
+            format!("write `required = [{all}]` in the schema")
+        }
     };
     Some((message, hint))
+}
+
+/// An allow by a pattern that a text can fit and still mean something else.
+fn loose_pattern(rule: &Rule, snapshot: &Snapshot) -> Option<(String, String)> {
+    let schema = rule.arguments.as_ref().filter(|_| rule.verdict == RuleVerdict::Allow)?;
+    let named = schema.source().get("properties").and_then(Json::as_object)?;
+    let mut patterns = named.iter().filter_map(|(name, part)| Some((name, part.get("pattern")?.as_str()?)));
+    let unanchored = patterns.clone().find(|(_, pattern)| !pattern.starts_with('^'));
+    if let Some((name, pattern)) = unanchored {
+        let message =
+            format!("the pattern of `{name}` in the rule that allows `{}` matches anywhere in the text", rule.tool);
+        let hint = format!("begin it with `^`: `^{}`", escape_text(pattern, 100));
+        return Some((message, hint));
+    }
+    let touches_files = matched(rule, snapshot).any(|(_, tool)| !tool.ceiling.files.is_nothing());
+    let (name, _) = patterns.find(|(_, pattern)| pattern.starts_with("^/") && rule.only.is_none() && touches_files)?;
+    let message = format!(
+        "the rule that allows `{}` looks at the beginning of the path in `{name}`, and leaves the call all files that are granted: a path with `..` in it begins alike",
+        rule.tool
+    );
+    Some((
+        message,
+        format!("add `only = {{ files = [\"{{{name}}}\"] }}`: the call then gets the one path, in normal form"),
+    ))
 }
 
 /// Whether some call of the tool can fit the rule, as far as fixed values and required names tell.

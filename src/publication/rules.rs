@@ -6,11 +6,12 @@ use std::path::Path;
 
 use serde_json::{Map, Value as Json};
 
-use super::config::{Config, ConfigError};
+use super::config::{Config, ConfigError, Redaction};
 use super::{Found, PackageState};
 use crate::gate::policy::Rule;
 use crate::gate::schema::ArgumentSchema;
 use crate::ids::{PackageName, ToolId};
+use crate::text::escape_text;
 
 pub(super) fn check(
     path: &Path,
@@ -19,10 +20,11 @@ pub(super) fn check(
     found: &BTreeMap<ToolId, Found>,
 ) -> Result<(), ConfigError> {
     // What a package that cannot be used would have, nobody knows.
-    if packages.values().any(|state| !matches!(state, PackageState::Ready(_))) {
-        return Ok(());
-    }
-    for rule in &config.policy.rules {
+    let unknown = |literal: Option<&str>| {
+        let mut unusable = packages.iter().filter(|(_, state)| !matches!(state, PackageState::Ready(_)));
+        unusable.any(|(name, _)| literal.is_none_or(|literal| literal == name.as_str()))
+    };
+    for rule in config.policy.rules.iter().filter(|rule| !unknown(rule.tool.package_literal())) {
         let schemas: Vec<&Map<String, Json>> = found
             .iter()
             .filter(|(id, _)| rule.tool.matches(id))
@@ -44,7 +46,24 @@ pub(super) fn check(
         }
         check_rule(rule, &schemas).map_err(|(message, hint)| error(message, hint))?;
     }
-    Ok(())
+    // A pointer to nothing keeps nothing out.
+    let known: BTreeSet<&str> = found
+        .values()
+        .filter_map(|(function, ..)| function.input_schema().get("properties")?.as_object())
+        .flat_map(Map::keys)
+        .map(String::as_str)
+        .collect();
+    let named = |pointer: &str| pointer.split('/').nth(1).map(|name| name.replace("~1", "/").replace("~0", "~"));
+    let missing = |redaction: &&Redaction| named(&redaction.pointer).is_none_or(|name| !known.contains(name.as_str()));
+    match config.redact.iter().find(missing) {
+        Some(redaction) if !unknown(None) && !known.is_empty() => Err(ConfigError {
+            file: path.to_owned(),
+            line: Some(redaction.line),
+            message: format!("`redact` names `{}`, which no tool has as an argument", redaction.pointer),
+            hint: Some("mend the name; `portcullis show PACKAGE` lists the arguments".to_owned()),
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn check_rule(rule: &Rule, schemas: &[&Map<String, Json>]) -> Result<(), (String, String)> {
@@ -93,7 +112,10 @@ pub(super) fn check_schema(
                 if kinds == "string" && needs.contains(&"number") {
                     hint.push_str("; 64-bit integers are decimal strings, for which `enum` and `pattern` hold");
                 }
-                return Err((format!("`{keyword}` says nothing about the argument `{name}`"), hint));
+                return Err((
+                    format!("`{keyword}` says nothing about the argument `{}`", escape_text(name, 100)),
+                    hint,
+                ));
             }
         }
         let types = match wanted.get("type") {
@@ -116,7 +138,7 @@ pub(super) fn check_schema(
 fn unknown(known: &BTreeSet<&str>, name: &str, what: &str, whose: &str) -> (String, String) {
     let arguments = known.iter().copied().collect::<Vec<_>>().join(", ");
     let hint = if arguments.is_empty() { "there are none".to_owned() } else { format!("there are: {arguments}") };
-    (format!("{what} `{name}`, which is no argument {whose}"), hint)
+    (format!("{what} `{}`, which is no argument {whose}", escape_text(name, 100)), hint)
 }
 
 /// Keywords that constrain one kind of value only, and say nothing about any other.
