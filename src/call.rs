@@ -56,7 +56,7 @@ struct Known<'r> {
 
 /// What a decision led to.
 enum Proceeded {
-    Ended(Outcome),
+    Ended(Box<Outcome>),
     /// A human must say, and nobody has yet.
     Asked(Confirmation),
 }
@@ -80,7 +80,7 @@ pub(crate) async fn call(
             Verdict::Deny(denial) => return block(run, &known, operation, denial),
             Verdict::Confirm(confirmation) => confirmation,
             Verdict::Allow(_) => match proceed(run, &mut known, operation, None, cancel).await? {
-                Proceeded::Ended(outcome) => return Ok(outcome),
+                Proceeded::Ended(outcome) => return Ok(*outcome),
                 Proceeded::Asked(confirmation) => confirmation,
             },
         };
@@ -161,6 +161,10 @@ fn know<'r>(run: &'r Run, tool: &str, arguments: Arguments<'_>) -> Known<'r> {
     Known { id, tool, shown, registry, arguments: decoded, call }
 }
 
+fn ended(outcome: Outcome) -> Proceeded {
+    Proceeded::Ended(Box::new(outcome))
+}
+
 /// Commits the refusal, and publishes it.
 fn block(run: &Run, known: &Known<'_>, operation: OperationId, denial: Denial) -> Result<Outcome, HostError> {
     let code = Some(denial.code);
@@ -190,7 +194,7 @@ async fn proceed(
                 biased;
                 () = cancel.cancelled() => {
                     refuse(Code::Cancelled)?;
-                    return Ok(Proceeded::Ended(not_run(operation, Code::Cancelled, CANCELLED)));
+                    return Ok(ended(not_run(operation, Code::Cancelled, CANCELLED)));
                 }
                 compiled = program(&run.shared.host, tool) => compiled,
             };
@@ -212,7 +216,7 @@ async fn proceed(
                 match start(run, &decision, &permit, answer.is_some()) {
                     Ok(sync) => {
                         let outcome = execute(run, &decision, permit, (program, tool), arguments, sync, cancel).await?;
-                        return Ok(Proceeded::Ended(outcome));
+                        return Ok(ended(outcome));
                     }
                     Err(JournalError::Lost) => {}
                     Err(error) => return Err(error.into()),
@@ -220,9 +224,9 @@ async fn proceed(
             }
             (Verdict::Deny(denial), ..) if answer.is_some() => {
                 refuse(denial.code)?;
-                return Ok(Proceeded::Ended(Outcome::Blocked(Blocked { denial, operation })));
+                return Ok(ended(Outcome::Blocked(Blocked { denial, operation })));
             }
-            (Verdict::Deny(denial), ..) => return block(run, known, operation, denial).map(Proceeded::Ended),
+            (Verdict::Deny(denial), ..) => return block(run, known, operation, denial).map(ended),
             (Verdict::Confirm(confirmation), ..) if answer.is_none() => return Ok(Proceeded::Asked(confirmation)),
             _ => return Err(HostError::Fault("a call was allowed that is not known".to_owned())),
         }

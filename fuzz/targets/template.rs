@@ -1,6 +1,6 @@
 //! Argument templates: a value is never a pattern, and never leads out of what the template says around it.
 #![no_main]
-#![allow(missing_docs, clippy::unwrap_used, reason = "a fuzz target")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods, reason = "a fuzz target")]
 
 use libfuzzer_sys::fuzz_target;
 use portcullis::authority::Authority;

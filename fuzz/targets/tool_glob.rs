@@ -1,6 +1,6 @@
 //! A tool glob means what it says: held against a matcher that tries every way to fill the stars.
 #![no_main]
-#![allow(missing_docs, clippy::unwrap_used, reason = "a fuzz target")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods, reason = "a fuzz target")]
 
 use libfuzzer_sys::fuzz_target;
 use portcullis::gate::policy::ToolGlob;

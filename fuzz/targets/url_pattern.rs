@@ -1,6 +1,6 @@
 //! URL patterns: what is written reads back as the same, and a meet is exactly both.
 #![no_main]
-#![allow(missing_docs, clippy::unwrap_used, reason = "a fuzz target")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods, reason = "a fuzz target")]
 
 use libfuzzer_sys::fuzz_target;
 use portcullis::authority::url_pattern::{NormalUrl, UrlPattern};

@@ -94,7 +94,7 @@ pub(super) async fn ask(
                     }
                 };
                 return match proceed(run, &mut known, operation, Some(&answer), cancel).await? {
-                    Proceeded::Ended(outcome) => Ok(outcome),
+                    Proceeded::Ended(outcome) => Ok(*outcome),
                     Proceeded::Asked(_) => Err(HostError::Fault("an answered call was asked about again".to_owned())),
                 };
             }
