@@ -132,6 +132,9 @@ pub fn parse(path: &Path, text: &str) -> Result<Manifest, ConfigError> {
     let file: File = serde_saphyr::from_str_with_options(text, options).map_err(|why| {
         let line = why.location().map(|location| location.line());
         let message = clean_text(&why.without_snippet().to_string(), 500).replace('\n', ", ");
+        if message.starts_with("multiple YAML documents") {
+            return error(line, "a manifest is one YAML document".to_owned(), Some("remove what follows the `---`"));
+        }
         // The place stands before the message already.
         let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message).to_owned();
         error(line, message, None)
@@ -309,6 +312,7 @@ webhook:
             ),
             (with("          ledger: {", "          ledger: { const: a }\n          ledger: {"), 14, "uplicate"),
             (with("name: Post document", "name: &a [x]\nother: *a"), 3, ""),
+            (format!("{WHOLE}---\n{WHOLE}"), 20, "one YAML document"),
             ("[".repeat(1_000), 1, ""),
             (String::new(), 1, ""),
         ] {

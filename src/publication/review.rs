@@ -64,7 +64,9 @@ pub fn review(file: &Path, config: &Config, snapshot: &Snapshot) -> Vec<Warning>
             warn(rule.line, Kind::LoosePattern, message, hint);
         }
         let tools: Vec<(&ToolId, &PublishedTool)> = matched(rule, snapshot).collect();
-        if tools.is_empty() {
+        if tools.is_empty() && snapshot.packages.is_empty() {
+            // A rule is right before there is anything to match.
+        } else if tools.is_empty() {
             let (kind, message, hint) = unmatched(rule, snapshot);
             warn(rule.line, kind, message, hint);
         } else if !tools.iter().any(|(_, tool)| can_hold(rule, tool)) {
