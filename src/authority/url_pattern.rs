@@ -123,8 +123,8 @@ impl FromStr for NormalUrl {
             return Err(UrlError::NotNormal);
         }
         let host = match url.host() {
-            // The standard lets a star stand in a name; here it would read as a pattern, and no host has one.
-            Some(Host::Domain(name)) if !name.is_empty() && !name.contains('*') => name.to_owned(),
+            // The standard lets stars, braces and the like stand in a name; here they would read as a pattern, and no host has one.
+            Some(Host::Domain(name)) if is_host_name(name) => name.to_owned(),
             Some(Host::Ipv4(address)) => address.to_string(),
             Some(Host::Ipv6(address)) => format!("[{address}]"),
             _ => return Err(UrlError::NotUrl),
@@ -136,6 +136,11 @@ impl FromStr for NormalUrl {
         }
         Ok(Self { scheme, host, port: url.port().unwrap_or(scheme.default_port()), target })
     }
+}
+
+/// Letters, digits, `-`, `_` and dots: what a name in the DNS is written with.
+fn is_host_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
 }
 
 /// An `@` before the path: the parser drops an empty user name, which would then look normal.
@@ -321,6 +326,10 @@ mod tests {
             "https://a.example/.%2e/x",
             "file:///etc/passwd",
             "https://*.a.example/",
+            "https://a.{b}.example/",
+            "https://a!b.example/",
+            "https://a'b.example/",
+            "https://a,b.example/",
         ] {
             assert!(bad.parse::<NormalUrl>().is_err(), "{bad:?}");
         }
