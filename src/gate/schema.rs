@@ -86,18 +86,17 @@ impl ArgumentSchema {
         if depth(&source) > SCHEMA_DEPTH_MAX || source.to_string().len() > SCHEMA_BYTES_MAX {
             return Err(SchemaError::TooLarge);
         }
-        let mut check = Check { root: source.as_object(), defs: HashMap::new(), weight: 0 };
-        let mut parts = check.parts(&source)?;
+        let mut check = Check { root: source.as_object(), defs: HashMap::new() };
+        let mut cost = check.cost(&source)?;
         // What nothing refers to is checked all the same: a slip in it is a slip.
         for schema in source.get("$defs").and_then(Json::as_object).into_iter().flat_map(Map::values) {
-            parts = parts.max(check.parts(schema)?);
+            cost = cost.max(check.cost(schema)?);
         }
-        if parts > SCHEMA_PARTS_MAX || check.weight > SCHEMA_WEIGHT_MAX {
+        if cost.parts > SCHEMA_PARTS_MAX || cost.weight > SCHEMA_WEIGHT_MAX {
             return Err(SchemaError::TooComplex);
         }
-        let weight = check.weight;
         let validator = validator(&source)?;
-        Ok(Self { source, validator: Arc::new(validator), weight })
+        Ok(Self { source, validator: Arc::new(validator), weight: cost.weight })
     }
 
     /// The schema that nothing fits.
@@ -121,7 +120,7 @@ impl ArgumentSchema {
 
     /// Validity only: collecting errors can take exponential time.
     fn fit(&self, arguments: &Json) -> Fit {
-        if self.weight > 0 && has_long_text(arguments) && self.is_undecided(&self.source, arguments) {
+        if self.weight > 0 && text_bytes(arguments) > TEXT_MAX && self.is_undecided(&self.source, arguments) {
             Fit::Undecided
         } else if self.validator.is_valid(arguments) {
             Fit::Yes
@@ -130,17 +129,13 @@ impl ArgumentSchema {
         }
     }
 
-    /// Whether a part of the schema would hold a text that is too long against a pattern or a format. A property that is named
-    /// by a pattern, or by none, counts as any.
+    /// Whether a part of the schema would hold a text that is too long against a pattern or a format; or many, one after the
+    /// other, that are too long together.
     fn is_undecided(&self, schema: &Json, value: &Json) -> bool {
         let Some(map) = schema.as_object() else { return false };
-        let long = value.as_str().is_some_and(|text| text.len() > TEXT_MAX);
+        let long = value.is_string() && text_bytes(value) > TEXT_MAX;
         map.iter().any(|(keyword, part)| {
-            let below = |part: &Json| match value {
-                Json::Object(fields) => fields.values().any(|value| self.is_undecided(part, value)),
-                Json::Array(items) => items.iter().any(|value| self.is_undecided(part, value)),
-                _ => false,
-            };
+            let below = |part: &Json| !value.is_string() && text_bytes(value) > TEXT_MAX && looks_at_text(part);
             match keyword.as_str() {
                 "pattern" | "format" => long,
                 "$ref" => {
@@ -167,8 +162,7 @@ impl ArgumentSchema {
                     below(part)
                 }
                 "propertyNames" => {
-                    let names = value.as_object().into_iter().flatten();
-                    names.into_iter().any(|(name, _)| name.len() > TEXT_MAX)
+                    value.as_object().is_some_and(|fields| fields.keys().map(String::len).sum::<usize>() > TEXT_MAX)
                 }
                 _ => false,
             }
@@ -233,11 +227,23 @@ fn validator(source: &Json) -> Result<jsonschema::Validator, SchemaError> {
         .map_err(|error| SchemaError::Invalid(escape_text(&error.to_string(), ERROR_MAX)))
 }
 
-fn has_long_text(value: &Json) -> bool {
+/// The bytes of all texts in a value, names included.
+fn text_bytes(value: &Json) -> usize {
     match value {
-        Json::String(text) => text.len() > TEXT_MAX,
-        Json::Array(items) => items.iter().any(has_long_text),
-        Json::Object(fields) => fields.iter().any(|(name, value)| name.len() > TEXT_MAX || has_long_text(value)),
+        Json::String(text) => text.len(),
+        Json::Array(items) => items.iter().map(text_bytes).sum(),
+        Json::Object(fields) => fields.iter().map(|(name, value)| name.len() + text_bytes(value)).sum(),
+        _ => 0,
+    }
+}
+
+/// Whether something in a part of a schema is held against texts. A reference may be to anything.
+fn looks_at_text(part: &Json) -> bool {
+    match part {
+        Json::Object(map) => map.iter().any(|(keyword, part)| {
+            matches!(keyword.as_str(), "pattern" | "format" | "patternProperties" | "$ref") || looks_at_text(part)
+        }),
+        Json::Array(parts) => parts.iter().any(looks_at_text),
         _ => false,
     }
 }
@@ -319,34 +325,52 @@ const UNENFORCED: [&str; 8] = [
     "contentSchema",
 ];
 
-struct Check<'s> {
-    root: Option<&'s Map<String, Json>>,
-    /// Parts of each definition; none while it is being counted.
-    defs: HashMap<&'s str, Option<usize>>,
-    /// Of all patterns.
+/// What an evaluation can cost, with a part that is referred to counted each time.
+#[derive(Clone, Copy, Default)]
+struct Cost {
+    parts: usize,
+    /// Of the patterns; a format counts as one.
     weight: usize,
 }
 
+impl Cost {
+    fn add(&mut self, more: Self) {
+        self.parts = self.parts.saturating_add(more.parts);
+        self.weight = self.weight.saturating_add(more.weight);
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self { parts: self.parts.max(other.parts), weight: self.weight.max(other.weight) }
+    }
+}
+
+struct Check<'s> {
+    root: Option<&'s Map<String, Json>>,
+    /// Of each definition; none while it is being counted.
+    defs: HashMap<&'s str, Option<Cost>>,
+}
+
 impl<'s> Check<'s> {
-    /// The parts of a schema, references unfolded.
-    fn parts(&mut self, schema: &'s Json) -> Result<usize, SchemaError> {
-        let Some(map) = schema.as_object() else { return Ok(1) };
-        let mut parts = 1usize;
+    fn cost(&mut self, schema: &'s Json) -> Result<Cost, SchemaError> {
+        let mut cost = Cost { parts: 1, weight: 0 };
+        let Some(map) = schema.as_object() else { return Ok(cost) };
         for (keyword, value) in map {
             let keyword = keyword.as_str();
-            let mut add = |more: Result<usize, SchemaError>| more.map(|more| parts = parts.saturating_add(more));
             if OF_SCHEMA.contains(&keyword) {
-                add(self.parts(value))?;
+                cost.add(self.cost(value)?);
             } else if OF_SCHEMAS.contains(&keyword) {
-                value.as_array().into_iter().flatten().try_for_each(|schema| add(self.parts(schema)))?;
-            } else if OF_NAMED.contains(&keyword) {
-                let named = value.as_object();
-                if keyword == "patternProperties" {
-                    named.into_iter().flat_map(Map::keys).try_for_each(|pattern| self.weigh(pattern))?;
+                for part in value.as_array().into_iter().flatten() {
+                    cost.add(self.cost(part)?);
                 }
-                named.into_iter().flat_map(Map::values).try_for_each(|schema| add(self.parts(schema)))?;
+            } else if OF_NAMED.contains(&keyword) {
+                for (name, part) in value.as_object().into_iter().flatten() {
+                    if keyword == "patternProperties" {
+                        cost.add(Cost { parts: 0, weight: weight(name)? });
+                    }
+                    cost.add(self.cost(part)?);
+                }
             } else if keyword == "$ref" {
-                add(self.reference(value))?;
+                cost.add(self.reference(value)?);
             } else if keyword == "$schema" {
                 if value.as_str().map(|uri| uri.trim_end_matches('#')) != Some(DRAFT) {
                     return Err(SchemaError::Draft);
@@ -358,30 +382,25 @@ impl<'s> Check<'s> {
             } else if UNENFORCED.contains(&keyword) {
                 return Err(SchemaError::Unenforced(escape_text(keyword, NAME_MAX)));
             } else if OF_VALUES.contains(&keyword) || ABOUT.contains(&keyword) {
-                match (keyword, value.as_str()) {
-                    ("pattern", Some(pattern)) => self.weigh(pattern)?,
-                    ("format", _) => self.weight = self.weight.saturating_add(1),
-                    _ => {}
-                }
+                let weight = match (keyword, value.as_str()) {
+                    ("pattern", Some(pattern)) => weight(pattern)?,
+                    ("format", _) => 1,
+                    _ => 0,
+                };
                 // A list of values is compared one by one.
-                add(Ok(value.as_array().map_or(0, Vec::len)))?;
+                cost.add(Cost { parts: value.as_array().map_or(0, Vec::len), weight });
             } else {
                 return Err(SchemaError::UnknownKeyword(escape_text(keyword, NAME_MAX)));
             }
         }
-        Ok(parts)
+        Ok(cost)
     }
 
-    fn weigh(&mut self, pattern: &str) -> Result<(), SchemaError> {
-        self.weight = self.weight.saturating_add(weight(pattern)?);
-        Ok(())
-    }
-
-    fn reference(&mut self, target: &'s Json) -> Result<usize, SchemaError> {
+    fn reference(&mut self, target: &'s Json) -> Result<Cost, SchemaError> {
         let error = || SchemaError::Reference(escape_text(target.as_str().unwrap_or("not a text"), NAME_MAX));
         let name = target.as_str().and_then(|target| target.strip_prefix("#/$defs/")).ok_or_else(error)?;
         match self.defs.get(name) {
-            Some(Some(parts)) => return Ok(*parts),
+            Some(Some(cost)) => return Ok(*cost),
             Some(None) => return Err(error()),
             None => {}
         }
@@ -390,9 +409,9 @@ impl<'s> Check<'s> {
         let plain = !name.contains(['/', '~', '%']);
         let schema = defs.filter(|_| plain).and_then(|defs| defs.get(name)).ok_or_else(error)?;
         self.defs.insert(name, None);
-        let parts = self.parts(schema)?;
-        self.defs.insert(name, Some(parts));
-        Ok(parts)
+        let cost = self.cost(schema)?;
+        self.defs.insert(name, Some(cost));
+        Ok(cost)
     }
 }
 
@@ -485,6 +504,21 @@ mod tests {
         assert!(
             schema(json!({ "properties": { "path": { "const": "a" } } })).fits(&json!({ "path": "a", "text": long }))
         );
+    }
+
+    #[test]
+    fn a_heavy_pattern_is_counted_each_time_and_many_texts_are_one_long_one() {
+        let refs = vec![json!({ "$ref": "#/$defs/a" }); 1_000];
+        let shared = json!({ "$defs": { "a": { "pattern": "^[ab]*a[ab]{4000}[^ab]" } }, "allOf": refs });
+        assert_eq!(ArgumentSchema::new(shared).unwrap_err(), SchemaError::TooComplex);
+        let each = schema(json!({ "properties": { "list": { "items": { "pattern": "^[ab]*a[ab]{4000}[^ab]" } } } }));
+        let many = json!({ "list": vec!["ab".repeat(TEXT_MAX / 2); 200] });
+        let started = std::time::Instant::now();
+        assert!(!each.fits(&many) && each.may_fit(&many));
+        assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
+        let closed =
+            json!({ "properties": { "path": { "pattern": "^/a" } }, "additionalProperties": { "type": "string" } });
+        assert!(schema(closed).fits(&json!({ "path": "/a", "text": "x".repeat(1 << 20) })));
     }
 
     #[test]
