@@ -6,27 +6,39 @@
 
 mod asking;
 mod deciding;
+mod keeping;
+mod records;
+mod resuming;
+mod stepping;
+mod watching;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
-use serde_json::{Value as Json, json};
-use sha2::{Digest, Sha256};
+use serde_json::Value as Json;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::gate::codes::Code;
-use crate::gate::{Answer, Availability, Basis, Confirmation, Denial, Evaluation, Permit, Verdict};
+use crate::gate::{Answer, Availability, Confirmation, Denial, Evaluation, Permit, Verdict};
 use crate::host::{Blocked, Failure, Host, HostError, Outcome, Output, Report, Run};
 use crate::ids::{CallDigest, OperationId, ToolId};
-use crate::journal::{self, Decided, Event, JournalError, Sync};
+use crate::journal::record::{Applied, CallChange, Change, Ending};
+use crate::journal::ticket::Claim;
+use crate::journal::{Event, JournalError, Sync};
 use crate::publication::config::Durability;
 use crate::publication::{PackageState, PublishedTool};
 use crate::sandbox::{CompileError, Ended, Execution, Program};
 use crate::value::{self, canonical_bytes, strict_json};
-use asking::ask;
+use asking::{ask, joined};
 use deciding::decide;
 pub(crate) use deciding::launch_problems;
+use records::{by, effects, kept};
+pub use resuming::AnswerError;
+pub(crate) use resuming::{answer, outcome, recover, repeat, wait};
+pub(crate) use stepping::step;
+pub(crate) use watching::Watch;
 
 const CANCELLED: &str = "the caller cancelled the call";
 
@@ -54,39 +66,77 @@ struct Known<'r> {
     call: Option<CallDigest>,
 }
 
+/// One call under way.
+struct Call<'r> {
+    run: &'r Run,
+    operation: OperationId,
+    known: Known<'r>,
+    /// Whether it is one of several calls of a step: its result waits for the step, and the step does not wait for a human.
+    of_step: bool,
+    cancel: &'r CancellationToken,
+}
+
 /// What a decision led to.
 enum Proceeded {
     Ended(Box<Outcome>),
     /// A human must say, and nobody has yet.
     Asked(Confirmation),
+    /// Somebody else has gone on with this call, and the record says how it ends.
+    Overtaken,
 }
 
-/// Makes one call.
+/// Makes one call, which is a step of its own.
 pub(crate) async fn call(
     run: &Run,
     tool: &str,
     arguments: Arguments<'_>,
     cancel: &CancellationToken,
 ) -> Result<Outcome, HostError> {
-    let operation = run.next_operation();
-    // A call decides after it holds a slot to run in, so that a permit never ages in a queue.
-    let slot = match slot(run, operation, cancel).await {
-        Ok(slot) => slot,
-        Err(outcome) => return Ok(outcome),
-    };
-    let mut known = know(run, tool, arguments);
-    let confirmation =
-        match decide(run, &known, Some(operation), None, |it| it.into_verdict(operation, Instant::now()))? {
-            Verdict::Deny(denial) => return block(run, &known, operation, denial),
+    let operation = OperationId { run: run.id(), step: run.next_step(), call: 0 };
+    one(run, operation, tool, arguments, false, cancel).await
+}
+
+/// Makes the call of an operation that nothing has been decided about.
+async fn one(
+    run: &Run,
+    operation: OperationId,
+    tool: &str,
+    arguments: Arguments<'_>,
+    of_step: bool,
+    cancel: &CancellationToken,
+) -> Result<Outcome, HostError> {
+    let span = tracing::info_span!("call", %operation, tool = tracing::field::Empty, code = tracing::field::Empty);
+    let whole = async {
+        // A call decides after it holds a slot to run in, so that a permit never ages in a queue.
+        let slot = match slot(run, operation, cancel).await {
+            Ok(slot) => slot,
+            Err(outcome) => return Ok(outcome),
+        };
+        let known = know(run, tool, arguments);
+        tracing::Span::current().record("tool", tracing::field::display(&known.id));
+        let mut call = Call { run, operation, known, of_step, cancel };
+        if let Some(outcome) = joined(&call).await? {
+            return Ok(outcome);
+        }
+        let confirmation = match call.decide(None)? {
+            Verdict::Deny(denial) => return call.block(denial).await,
             Verdict::Confirm(confirmation) => confirmation,
-            Verdict::Allow(_) => match proceed(run, &mut known, operation, None, cancel).await? {
+            Verdict::Allow(_) => match call.proceed(None).await? {
                 Proceeded::Ended(outcome) => return Ok(*outcome),
                 Proceeded::Asked(confirmation) => confirmation,
+                Proceeded::Overtaken => return call.overtaken().await,
             },
         };
-    // A human may take an hour.
-    drop(slot);
-    ask(run, known, operation, &confirmation, cancel).await
+        // A human may take an hour.
+        drop(slot);
+        ask(call, confirmation).await
+    };
+    let outcome = whole.instrument(span.clone()).await;
+    if let Ok(outcome) = &outcome {
+        span.record("code", outcome.code().map_or("done", Code::as_str));
+        run.remember_unacknowledged(outcome);
+    }
+    outcome
 }
 
 /// A slot to run in, or how the call ends without one.
@@ -165,136 +215,177 @@ fn ended(outcome: Outcome) -> Proceeded {
     Proceeded::Ended(Box::new(outcome))
 }
 
-/// Commits the refusal, and publishes it.
-fn block(run: &Run, known: &Known<'_>, operation: OperationId, denial: Denial) -> Result<Outcome, HostError> {
-    let code = Some(denial.code);
-    let journal = run.shared.host.journal();
-    journal.decided(&record(run, known, operation, &json!({})), Event::Refuse, code, None, Sync::Durable)?;
-    tracing::info!(%operation, tool = %known.id, code = %denial.code, "blocked");
-    Ok(Outcome::Blocked(Blocked { denial, operation }))
-}
-
-/// Compiles if need be, decides for good, and runs.
-async fn proceed(
-    run: &Run,
-    known: &mut Known<'_>,
-    operation: OperationId,
-    answer: Option<&Answer>,
-    cancel: &CancellationToken,
-) -> Result<Proceeded, HostError> {
-    let journal = run.shared.host.journal();
-    let refuse = |code: Code| match answer {
-        // A call that nobody was asked about has no record yet, and needs none: nothing was decided for good.
-        None => Ok(()),
-        Some(answer) => journal.answered(operation, Event::Refuse, Some(code), Some(&by(answer)), Sync::Durable),
-    };
-    let program = match known.tool {
-        Some(tool) => {
-            let compiled = tokio::select! {
-                biased;
-                () = cancel.cancelled() => {
-                    refuse(Code::Cancelled)?;
-                    return Ok(ended(not_run(operation, Code::Cancelled, CANCELLED)));
-                }
-                compiled = program(&run.shared.host, tool) => compiled,
-            };
-            compiled.map_err(|error| known.registry = Some(Availability::Unavailable(error.to_string()))).ok()
-        }
-        None => None,
-    };
-    // A human may have taken an hour, and compiling takes seconds: what has changed since then counts.
-    if let Some(tool) = known.tool
-        && !tool.package.is_unchanged()
-    {
-        known.registry = Some(Availability::Changed);
+impl Call<'_> {
+    /// Lets every source vote.
+    fn decide(&self, answer: Option<&Answer>) -> Result<Verdict, HostError> {
+        let operation = self.operation;
+        let verdict = decide(self.run, &self.known, Some(operation), answer, |decision| {
+            tracing::debug!(verdict = decision.word().as_str(), "decided");
+            decision.into_verdict(operation, Instant::now())
+        })?;
+        Ok(verdict)
     }
-    for _ in 0..ATTEMPTS {
-        let verdict = decide(run, known, Some(operation), answer, |it| it.into_verdict(operation, Instant::now()))?;
-        match (verdict, &program, known.tool, &known.arguments) {
-            (Verdict::Allow(permit), Some(program), Some(tool), Some(Ok(arguments))) => {
-                let decision = record(run, known, operation, &permit.authority().to_json());
-                match start(run, &decision, &permit, answer.is_some()) {
-                    Ok(sync) => {
-                        let outcome = execute(run, &decision, permit, (program, tool), arguments, sync, cancel).await?;
-                        return Ok(ended(outcome));
+
+    /// Commits the refusal, and publishes it.
+    async fn block(&self, denial: Denial) -> Result<Outcome, HostError> {
+        let change = CallChange {
+            decided: Some(Arc::new(self.record(&crate::authority::Authority::none(), false))),
+            code: Some(denial.code),
+            text: Some(denial.reason.clone()),
+            ..CallChange::new(self.operation, SystemTime::now(), Event::Refuse)
+        };
+        self.commit(change, Sync::Durable).await?;
+        tracing::info!(code = %denial.code, "blocked");
+        Ok(Outcome::Blocked(Blocked { denial, operation: self.operation }))
+    }
+
+    /// Compiles if need be, decides for good, and runs.
+    async fn proceed(&mut self, answer: Option<(&Answer, Claim)>) -> Result<Proceeded, HostError> {
+        let program = match self.known.tool {
+            Some(tool) => {
+                let compiled = tokio::select! {
+                    biased;
+                    () = self.cancel.cancelled() => {
+                        // A call that nobody was asked about has no record yet, and needs none: nothing was decided for good.
+                        if answer.is_some() {
+                            self.withdraw().await?;
+                        }
+                        return Ok(ended(not_run(self.operation, Code::Cancelled, CANCELLED)));
                     }
+                    compiled = program(&self.run.shared.host, tool) => compiled,
+                };
+                let unavailable = |error: CompileError| {
+                    self.known.registry = Some(Availability::Unavailable(error.to_string()));
+                };
+                compiled.map_err(unavailable).ok()
+            }
+            None => None,
+        };
+        // A human may have taken an hour, and compiling takes seconds: what has changed since then counts.
+        if let Some(tool) = self.known.tool
+            && !tool.package.is_unchanged()
+        {
+            self.known.registry = Some(Availability::Changed);
+        }
+        for _ in 0..ATTEMPTS {
+            match (self.decide(answer.map(|(answer, _)| answer))?, &program) {
+                (Verdict::Allow(permit), Some(program)) => match self.start(&permit, answer).await {
+                    Ok(sync) => return self.execute(permit, program, sync, answer.is_some()).await.map(ended),
                     Err(JournalError::Lost) => {}
+                    Err(JournalError::Ticket(_) | JournalError::Transition(_)) => return Ok(Proceeded::Overtaken),
                     Err(error) => return Err(error.into()),
-                }
+                },
+                (Verdict::Deny(denial), _) => match answer {
+                    None => return self.block(denial).await.map(ended),
+                    Some((answer, claim)) => return self.refuse(denial, answer, claim).await,
+                },
+                (Verdict::Confirm(confirmation), _) if answer.is_none() => return Ok(Proceeded::Asked(confirmation)),
+                _ => return Err(HostError::Fault("a call was allowed that is not known".to_owned())),
             }
-            (Verdict::Deny(denial), ..) if answer.is_some() => {
-                refuse(denial.code)?;
-                return Ok(ended(Outcome::Blocked(Blocked { denial, operation })));
-            }
-            (Verdict::Deny(denial), ..) => return block(run, known, operation, denial).map(ended),
-            (Verdict::Confirm(confirmation), ..) if answer.is_none() => return Ok(Proceeded::Asked(confirmation)),
-            _ => return Err(HostError::Fault("a call was allowed that is not known".to_owned())),
+        }
+        Err(HostError::Fault("what this call rests on was used up by others again and again".to_owned()))
+    }
+
+    /// A yes that came, and a call that is refused all the same.
+    async fn refuse(&self, denial: Denial, answer: &Answer, claim: Claim) -> Result<Proceeded, HostError> {
+        let change = CallChange {
+            code: Some(denial.code),
+            text: Some(denial.reason.clone()),
+            basis: Some(by(answer)),
+            claim: Some(claim),
+            arguments: self.kept(),
+            ..CallChange::new(self.operation, SystemTime::now(), Event::Refuse)
+        };
+        match self.commit(change, Sync::Durable).await {
+            Ok(_) => Ok(ended(Outcome::Blocked(Blocked { denial, operation: self.operation }))),
+            Err(JournalError::Ticket(_) | JournalError::Transition(_)) => Ok(Proceeded::Overtaken),
+            Err(error) => Err(error.into()),
         }
     }
-    Err(HostError::Fault("what this call rests on was used up by others again and again".to_owned()))
-}
 
-/// Commits that the call starts, and uses up what the allow rests on, in one step.
-fn start(run: &Run, decision: &Decided<'_>, permit: &Permit, was_asked: bool) -> Result<Sync, JournalError> {
-    let effect_free = permit.authority().is_effect_free() && !permit.basis().is_spent();
-    let sync = match run.shared.host.published().config.durability {
-        Durability::Effects if effect_free => Sync::Committed,
-        _ => Sync::Durable,
-    };
-    let (journal, basis) = (run.shared.host.journal(), Some(permit.basis()));
-    if was_asked {
-        journal.answered(decision.operation, Event::Allow, None, basis, sync)?;
-    } else {
-        journal.decided(decision, Event::Allow, None, basis, sync)?;
+    /// Commits that the call starts, and uses up what the allow rests on, in one step.
+    async fn start(&self, permit: &Permit, answer: Option<(&Answer, Claim)>) -> Result<Sync, JournalError> {
+        let effect_free = permit.authority().is_effect_free() && !permit.basis().is_spent();
+        let sync = match self.run.shared.host.published().config.durability {
+            Durability::Effects if effect_free => Sync::Committed,
+            _ => Sync::Durable,
+        };
+        let change = CallChange {
+            decided: Some(Arc::new(self.record(permit.authority(), effect_free || self.is_idempotent()))),
+            basis: Some(permit.basis().clone()),
+            claim: answer.map(|(_, claim)| claim),
+            ..CallChange::new(self.operation, SystemTime::now(), Event::Allow)
+        };
+        self.commit(change, sync).await.map(|_| sync)
     }
-    Ok(sync)
-}
 
-/// Spends the permit, and commits what became of the call before anybody sees it.
-async fn execute(
-    run: &Run,
-    decision: &Decided<'_>,
-    permit: Permit,
-    (program, tool): (&Program, &PublishedTool),
-    arguments: &value::Arguments,
-    sync: Sync,
-    cancel: &CancellationToken,
-) -> Result<Outcome, HostError> {
-    let shared = &run.shared.host.shared;
-    let operation = decision.operation;
-    let authority = permit.authority().lines();
-    let call = decision.call.ok_or_else(|| HostError::Fault("a call without a digest was allowed".to_owned()))?;
-    let execution = shared.sandbox.execute(program, &tool.function, &call, &arguments.values, permit, cancel).await;
+    /// Spends the permit, and commits what became of the call before anybody sees it.
+    async fn execute(
+        &self,
+        permit: Permit,
+        program: &Program,
+        sync: Sync,
+        was_asked: bool,
+    ) -> Result<Outcome, HostError> {
+        let (Some(tool), Some(Ok(arguments)), Some(call)) = (self.known.tool, &self.known.arguments, self.known.call)
+        else {
+            return Err(HostError::Fault("a call was allowed that is not known".to_owned()));
+        };
+        let shared = &self.run.shared.host.shared;
+        let authority = permit.authority().lines();
+        // A caller that goes away takes the guest along, and leaves a record.
+        let leaving = records::Leaving::new(&shared.journal, self.operation);
+        let state = self.state(permit.authority());
+        let execution =
+            shared.sandbox.execute(program, &tool.function, &call, &arguments.values, permit, state, self.cancel).await;
 
-    let (code, output) = match &execution.ended {
-        Ended::Returned(value) => (None, value.as_ref()),
-        Ended::ToolError(value) => (Some(Code::ToolError), Some(value)),
-        Ended::Stopped { code, .. } => (Some(*code), None),
-        Ended::Fault(_) => (Some(Code::Indeterminate), None),
-    };
-    let effects = json!(execution.effects);
-    let ended = journal::Ended {
-        lost: matches!(execution.ended, Ended::Fault(_)),
-        code,
-        output: output.map(|value| Sha256::digest(canonical_bytes(value)).into()),
-        effects: &effects,
-    };
-    shared.journal.ended(operation, &ended, sync)?;
-    tracing::info!(%operation, tool = %decision.tool, code = code.map(Code::as_str), elapsed = ?execution.elapsed, "ended");
-    publish(operation, authority, execution)
+        let (event, code, text, result) = match &execution.ended {
+            Ended::Returned(value) => (Event::Complete, None, None, value.as_ref()),
+            Ended::ToolError(value) => (Event::Complete, Some(Code::ToolError), None, Some(value)),
+            Ended::Stopped { code, text } => (Event::Complete, Some(*code), Some(text.clone()), None),
+            Ended::Unstarted(text) => (Event::Abandon, Some(Code::Abandoned), Some(text.clone()), None),
+            Ended::Fault(text) => (Event::Lose, Some(Code::Indeterminate), Some(text.clone()), None),
+        };
+        let ending = Ending {
+            result: result.map(kept),
+            effects: effects(&execution.effects),
+            writes: self.writes(&execution.commands),
+            held: self.of_step && event == Event::Complete,
+        };
+        let change = CallChange {
+            code,
+            text,
+            ending: Some(ending),
+            arguments: if was_asked { self.kept() } else { None },
+            ..CallChange::new(self.operation, SystemTime::now(), event)
+        };
+        let applied = self.commit(change, sync).await?;
+        leaving.recorded();
+        for effect in &execution.effects {
+            tracing::debug!(kind = %effect.kind, "effect");
+        }
+        tracing::info!(code = code.map(Code::as_str), elapsed = ?execution.elapsed, cpu = ?execution.cpu, "ended");
+        if let Applied::Conflicts(conflicts) = applied
+            && !conflicts.is_empty()
+        {
+            return records::recorded(&shared.journal, self.operation);
+        }
+        publish(self.operation, authority, execution)
+    }
+
+    async fn commit(&self, change: CallChange, sync: Sync) -> Result<Applied, JournalError> {
+        self.run.shared.host.journal().commit(Change::Call(Box::new(change)), sync).await
+    }
 }
 
 fn publish(operation: OperationId, authority: Vec<String>, execution: Execution) -> Result<Outcome, HostError> {
-    let Execution { ended, stdout, stderr, backtrace, effects, refusals, elapsed, cpu } = execution;
+    let Execution { ended, stdout, stderr, backtrace, effects, refusals, elapsed, cpu, .. } = execution;
     let report = Report { operation, authority, effects, refusals, stdout, stderr, backtrace, elapsed, cpu };
     Ok(match ended {
         Ended::Returned(value) => Outcome::Done(Output { value, report }),
-        Ended::ToolError(value) => {
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            Outcome::Failed(Failure { code: Code::ToolError, text, value: Some(value), report })
-        }
+        Ended::ToolError(value) => Outcome::Failed(records::tool_error(value, report)),
         Ended::Stopped { code, text } => Outcome::Failed(Failure { code, text, value: None, report }),
-        Ended::Fault(text) => return Err(HostError::Fault(text)),
+        Ended::Fault(text) | Ended::Unstarted(text) => return Err(HostError::Fault(text)),
     })
 }
 
@@ -305,34 +396,7 @@ pub(crate) async fn program(host: &Host, tool: &PublishedTool) -> Result<Arc<Pro
     host.shared.sandbox.program(digest, &tool.package.component, bytes).await
 }
 
-fn record<'k>(run: &'k Run, known: &'k Known<'_>, operation: OperationId, authority: &Json) -> Decided<'k> {
-    Decided {
-        operation,
-        principal: &run.shared.principal,
-        tool: &known.id,
-        package: known.tool.map(|tool| tool.package.digest),
-        call: known.call,
-        authority: authority.clone(),
-        arguments: None,
-    }
-}
-
-fn by(answer: &Answer) -> Basis {
-    Basis::Human { route: answer.route(), who: answer.who().to_owned() }
-}
-
 /// A call that ends before anything ran.
 fn not_run(operation: OperationId, code: Code, text: &str) -> Outcome {
-    let report = Report {
-        operation,
-        authority: Vec::new(),
-        effects: Vec::new(),
-        refusals: Vec::new(),
-        stdout: String::new(),
-        stderr: String::new(),
-        backtrace: None,
-        elapsed: Default::default(),
-        cpu: Default::default(),
-    };
-    Outcome::Failed(Failure { code, text: text.to_owned(), value: None, report })
+    Outcome::Failed(Failure { code, text: text.to_owned(), value: None, report: Report::empty(operation) })
 }

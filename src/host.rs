@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -13,14 +13,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::approval::{ConsentToken, Route};
 use crate::authority::Authority;
-use crate::call::{self, Arguments, Explanation};
+use crate::call::{self, AnswerError, Arguments, Explanation};
 use crate::gate::Denial;
 use crate::gate::codes::Code;
 use crate::gate::grant::{LaunchGrant, StandingGrant};
 use crate::gate::manifest::Manifest;
 use crate::gate::policy::ToolGlob;
-use crate::ids::{CallDigest, ConsentDigest, GrantId, OperationId, Principal, RunId, ToolId};
-use crate::journal::{Journal, JournalError};
+use crate::ids::{CallDigest, ConsentDigest, GrantId, OperationId, Principal, RunId, TicketId, ToolId};
+use crate::journal::record::{CallRecord, Change, KEPT_MAX};
+use crate::journal::ticket::Answered;
+use crate::journal::{Journal, JournalError, Sync};
 use crate::places::Places;
 use crate::publication::Snapshot;
 use crate::publication::config::{Config, ConfigError};
@@ -74,6 +76,7 @@ pub(crate) struct Shared {
     published: RwLock<Arc<Published>>,
     pub sandbox: Sandbox,
     pub journal: Journal,
+    pub watch: call::Watch,
     /// Grants that were read: they never change.
     grants: Mutex<HashMap<GrantId, Arc<LaunchGrant>>>,
     slots: Arc<Semaphore>,
@@ -107,9 +110,16 @@ pub struct RunOptions {
     pub consents: Vec<ConsentToken>,
     /// The ways to a human, in order.
     pub routes: Vec<Arc<dyn Route>>,
+    /// Whether a call that is left behind as a ticket waits for its answer, and does not come back without a result.
+    pub wait: bool,
+    /// The thread that the run belongs to: a name of the caller's, under which its tools may keep state from run to run.
+    pub thread: Option<String>,
 }
 
 /// One run: what it began with, and its calls. A plugin of the embedding program gets its own view of it, which is narrower.
+///
+/// A clone is the same run.
+#[derive(Clone)]
 pub struct Run {
     pub(crate) shared: Arc<RunShared>,
     /// What the run and its plugin leave; none leaves everything.
@@ -129,9 +139,22 @@ pub(crate) struct RunShared {
     pub consents: Vec<ConsentDigest>,
     /// The grants that the run began with.
     pub grants: HashSet<GrantId>,
+    pub wait: bool,
+    pub thread: Option<String>,
     visible: Option<Vec<ToolGlob>>,
     steps: AtomicU64,
     refused: Mutex<HashSet<CallDigest>>,
+    /// The calls that were asked about, and whose outcome their caller was not told yet.
+    asked: Mutex<HashMap<CallDigest, Vec<AskedCall>>>,
+    /// The calls whose results are kept whole until their caller has them.
+    unacknowledged: Mutex<Vec<OperationId>>,
+}
+
+/// One call that was asked about: an equal one with the same view of the run joins it.
+struct AskedCall {
+    plugin: Option<String>,
+    narrowing: Option<Authority>,
+    ticket: TicketId,
 }
 
 /// What became of one call.
@@ -144,6 +167,10 @@ pub enum Outcome {
     Failed(Failure),
     /// It did not run: the model reads why.
     Blocked(Blocked),
+    /// It waits for a human. What waits is durable, and [`Host::answer`] answers it.
+    Awaiting(Awaiting),
+    /// It was started, or may have been, and nobody knows how it ended: the model reads what is known.
+    Indeterminate(Indeterminate),
 }
 
 impl Outcome {
@@ -153,6 +180,19 @@ impl Outcome {
             Self::Done(_) => None,
             Self::Failed(failure) => Some(failure.code),
             Self::Blocked(blocked) => Some(blocked.denial.code),
+            Self::Awaiting(awaiting) => awaiting.carries,
+            Self::Indeterminate(known) => Some(known.code),
+        }
+    }
+
+    /// Which call.
+    pub fn operation(&self) -> OperationId {
+        match self {
+            Self::Done(output) => output.report.operation,
+            Self::Failed(failure) => failure.report.operation,
+            Self::Blocked(blocked) => blocked.operation,
+            Self::Awaiting(awaiting) => awaiting.operation,
+            Self::Indeterminate(known) => known.operation,
         }
     }
 }
@@ -188,6 +228,36 @@ pub struct Blocked {
     pub operation: OperationId,
 }
 
+/// A call that waits for a human.
+#[derive(Debug)]
+pub struct Awaiting {
+    /// What to answer.
+    pub ticket: TicketId,
+    /// Which call.
+    pub operation: OperationId,
+    /// Until when.
+    pub until: SystemTime,
+    /// Why a human is asked.
+    pub reason: String,
+    /// [`Code::GrantScopeMismatch`] where a grant is for this tool and not for this call.
+    pub carries: Option<Code>,
+    /// For the operator: what would make the call run without asking.
+    pub hint: Option<String>,
+}
+
+/// A call of which nobody knows how it ended.
+#[derive(Debug)]
+pub struct Indeterminate {
+    /// `INDETERMINATE`, `ABANDONED` or `RESULT_NOT_KEPT`.
+    pub code: Code,
+    /// A sentence for the model.
+    pub text: String,
+    /// Which call.
+    pub operation: OperationId,
+    /// What its handles are known to have done.
+    pub effects: Vec<Effect>,
+}
+
 /// What a call did, for the operator.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -212,6 +282,23 @@ pub struct Report {
     /// Time that the guest ran.
     #[serde(serialize_with = "as_micros")]
     pub cpu: Duration,
+}
+
+impl Report {
+    /// Of a call that did nothing, or of which nothing more is known.
+    pub(crate) fn empty(operation: OperationId) -> Self {
+        Self {
+            operation,
+            authority: Vec::new(),
+            effects: Vec::new(),
+            refusals: Vec::new(),
+            stdout: String::new(),
+            stderr: String::new(),
+            backtrace: None,
+            elapsed: Duration::ZERO,
+            cpu: Duration::ZERO,
+        }
+    }
 }
 
 fn as_text<S: serde::Serializer>(operation: &OperationId, serializer: S) -> Result<S::Ok, S::Error> {
@@ -239,10 +326,24 @@ impl Host {
     ///
     /// See [`HostError`].
     pub fn publish(file: &ConfigFile, places: &Places) -> Result<Self, HostError> {
+        let journal = Journal::open(&places.of_config(&file.path)?, &places.key()?)?;
+        Self::publish_on(file, places, journal)
+    }
+
+    /// As [`Host::publish`], with a journal that the caller brings.
+    ///
+    /// What hosts that have ended left unfinished is finished first, and nothing of it is run: see
+    /// [`recovered`](crate::journal::recovery::recovered).
+    ///
+    /// # Errors
+    ///
+    /// See [`HostError`].
+    pub fn publish_on(file: &ConfigFile, places: &Places, journal: Journal) -> Result<Self, HostError> {
         let config = file.parse()?;
-        let journal = Journal::open(&places.of_config(&file.path)?.join("journal.sqlite"))?;
         let sandbox = Sandbox::new(config.concurrent, places.key()?, Some(&places.code())).map_err(HostError::Fault)?;
         let published = compile(file, config, &journal, &sandbox)?;
+        note_published(file, &published, &journal)?;
+        call::recover(&journal, &published.config.redact)?;
         let concurrent = published.config.concurrent;
         Ok(Self {
             shared: Arc::new(Shared {
@@ -253,6 +354,7 @@ impl Host {
                 concurrent,
                 sandbox,
                 journal,
+                watch: call::Watch::default(),
             }),
         })
     }
@@ -266,6 +368,7 @@ impl Host {
     pub fn republish(&self, file: &ConfigFile) -> Result<(), HostError> {
         let config = file.parse()?;
         let published = compile(file, config, &self.shared.journal, &self.shared.sandbox)?;
+        note_published(file, &published, &self.shared.journal)?;
         if published.config.concurrent != self.shared.concurrent {
             tracing::warn!("`limits.concurrent` takes effect when the host is started again");
         }
@@ -291,6 +394,10 @@ impl Host {
     /// run is to be launched with is none of the principal's.
     pub async fn start(&self, principal: Principal, options: RunOptions) -> Result<Run, HostError> {
         let id = RunId::random().map_err(|error| HostError::Fault(error.to_string()))?;
+        self.begin(principal, options, id)
+    }
+
+    fn begin(&self, principal: Principal, options: RunOptions, id: RunId) -> Result<Run, HostError> {
         let held = self.shared.journal.grant_ids(&principal)?;
         let grants = match options.grants {
             None => held,
@@ -316,15 +423,62 @@ impl Host {
                 manifest: options.manifest,
                 consents: options.consents.iter().map(ConsentToken::digest).collect(),
                 grants,
+                wait: options.wait,
                 visible: options.visible,
+                thread: options.thread,
                 steps: AtomicU64::new(0),
                 refused: Mutex::default(),
+                asked: Mutex::default(),
+                unacknowledged: Mutex::default(),
             }),
             narrowing: options.narrowing.filter(|narrowing| *narrowing != Authority::configured()),
             plugin: None,
         };
         let problems = call::launch_problems(&run)?;
         if problems.is_empty() { Ok(run) } else { Err(LaunchError { problems }.into()) }
+    }
+
+    /// Answers a ticket. After a yes the call goes on in the host that owns it, or in this one where that has ended: what was
+    /// stored runs, if the gate still allows it, under the authority of now met with what was shown. The outcome is waited for.
+    ///
+    /// # Errors
+    ///
+    /// Why the answer was not taken; the ticket is as it was then.
+    pub async fn answer(
+        &self,
+        ticket: TicketId,
+        yes: bool,
+        answered: Answered,
+        cancel: &CancellationToken,
+    ) -> Result<Outcome, AnswerError> {
+        call::answer(self, ticket, yes, answered, cancel).await
+    }
+
+    /// Waits until the call of a ticket has ended, in whichever process.
+    ///
+    /// # Errors
+    ///
+    /// There is no such ticket, or the journal cannot be read.
+    pub async fn wait(&self, ticket: TicketId, cancel: &CancellationToken) -> Result<Outcome, HostError> {
+        call::wait(self, ticket, cancel).await
+    }
+
+    /// Presents an operation of a run that has ended, or of another process. As [`Run::repeat`]; `options` narrow what is run
+    /// again, if it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Run::repeat`] and [`Host::start`].
+    pub async fn repeat(
+        &self,
+        principal: Principal,
+        options: RunOptions,
+        operation: OperationId,
+        (tool, arguments): (&str, &[u8]),
+        cancel: &CancellationToken,
+    ) -> Result<Option<Outcome>, HostError> {
+        let run = self.begin(principal, options, operation.run)?;
+        run.repeat(operation, tool, arguments, cancel).await
     }
 
     /// The grants of a principal for a tool that a run may use: those that it began with, and those that are bound to it.
@@ -403,6 +557,38 @@ impl Run {
         call::call(self, tool, Arguments::Text(arguments), cancel).await
     }
 
+    /// Makes several calls at once, side by side: one step. Their outcomes come together and in order, when each of them has
+    /// ended or waits for a human; a call that a human is asked about goes on by itself when it was answered, and
+    /// [`Host::wait`] waits for it.
+    ///
+    /// # Errors
+    ///
+    /// The journal cannot be used. A fault of one call is that call's.
+    pub async fn step(
+        &self,
+        calls: Vec<(String, Json)>,
+        cancel: &CancellationToken,
+    ) -> Result<Vec<Result<Outcome, HostError>>, HostError> {
+        call::step(self, calls, cancel).await
+    }
+
+    /// Presents an operation of this run once more, with the same tool and arguments: the same result, and never a second
+    /// effect. A call that was abandoned, so that nothing is lost by it, is run again. None where no such operation is on record
+    /// for this caller, run, tool and these arguments: then nothing of it has run.
+    ///
+    /// # Errors
+    ///
+    /// As [`Run::call`].
+    pub async fn repeat(
+        &self,
+        operation: OperationId,
+        tool: &str,
+        arguments: &[u8],
+        cancel: &CancellationToken,
+    ) -> Result<Option<Outcome>, HostError> {
+        call::repeat(self, operation, tool, Arguments::Text(arguments), cancel).await
+    }
+
     /// Lets every source vote on a call, and runs nothing.
     ///
     /// # Errors
@@ -428,6 +614,31 @@ impl Run {
     pub fn is_prepared(&self, tool: &str) -> bool {
         let tool = tool.parse().ok().and_then(|id| self.snapshot().tool(&id));
         tool.is_none_or(|tool| self.shared.host.shared.sandbox.is_compiled(&tool.package.digest))
+    }
+
+    /// The run of a call that is gone on with. What narrowed it is in what was shown, which its answer is met with.
+    pub(crate) fn resumed(host: &Host, record: &CallRecord) -> Self {
+        Self {
+            shared: Arc::new(RunShared {
+                host: host.clone(),
+                principal: record.principal.clone(),
+                id: record.operation.run,
+                began: host.published(),
+                routes: Vec::new(),
+                manifest: None,
+                consents: Vec::new(),
+                grants: HashSet::new(),
+                wait: false,
+                visible: None,
+                thread: record.thread.clone(),
+                steps: AtomicU64::new(0),
+                refused: Mutex::default(),
+                asked: Mutex::default(),
+                unacknowledged: Mutex::default(),
+            }),
+            narrowing: None,
+            plugin: record.plugin.clone(),
+        }
     }
 
     /// Whether the run shows a tool.
@@ -466,9 +677,58 @@ impl Run {
         }
     }
 
-    pub(crate) fn next_operation(&self) -> OperationId {
-        // One call is one step; batches of several calls come with the journal's steps.
-        OperationId { run: self.shared.id, step: self.shared.steps.fetch_add(1, Ordering::Relaxed), call: 0 }
+    /// The number of the next step. Whoever goes on has what came before.
+    pub(crate) fn next_step(&self) -> u64 {
+        let had = std::mem::take(&mut *self.shared.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner));
+        for operation in had {
+            self.shared.host.journal().commit_later(Change::Acknowledge(operation));
+        }
+        self.shared.steps.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Says that the caller has the result of a call. One that is too large to be kept for good is no longer kept then; a run
+    /// says so of all earlier calls with its next one.
+    ///
+    /// # Errors
+    ///
+    /// The journal cannot be written.
+    pub async fn acknowledge(&self, operation: OperationId) -> Result<(), HostError> {
+        self.shared.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner).retain(|kept| *kept != operation);
+        self.shared.host.journal().commit(Change::Acknowledge(operation), Sync::Committed).await?;
+        Ok(())
+    }
+
+    pub(crate) fn remember_unacknowledged(&self, outcome: &Outcome) {
+        let value = match outcome {
+            Outcome::Done(output) => &output.value,
+            Outcome::Failed(failure) => &failure.value,
+            _ => return,
+        };
+        if value.as_ref().is_some_and(|value| value.to_string().len() > KEPT_MAX) {
+            self.shared.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner).push(outcome.operation());
+        }
+    }
+
+    /// The ticket of an equal call with the same view of the run.
+    pub(crate) fn asked(&self, call: &CallDigest) -> Option<TicketId> {
+        let asked = self.shared.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |it: &&AskedCall| it.plugin == self.plugin && it.narrowing == self.narrowing;
+        asked.get(call)?.iter().find(same).map(|it| it.ticket)
+    }
+
+    pub(crate) fn remember_asked(&self, call: CallDigest, ticket: TicketId, narrowing: Option<Authority>) {
+        let mut asked = self.shared.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.entry(call).or_default().push(AskedCall { plugin: self.plugin.clone(), narrowing, ticket });
+    }
+
+    pub(crate) fn forget_asked(&self, call: &CallDigest, ticket: TicketId) {
+        let mut asked = self.shared.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(calls) = asked.get_mut(call) {
+            calls.retain(|it| it.ticket != ticket);
+            if calls.is_empty() {
+                asked.remove(call);
+            }
+        }
     }
 
     /// A human's no stands for the run.
@@ -481,6 +741,14 @@ impl Run {
     }
 }
 
+/// Writes into the configuration history what is published from now on, unless it is what was published before.
+fn note_published(file: &ConfigFile, published: &Published, journal: &Journal) -> Result<(), JournalError> {
+    let detail = serde_json::json!({
+        "config": file.path, "digest": file.digest(&published.config), "fingerprint": published.snapshot.fingerprint,
+    });
+    journal.note(&format!("user {}", rustix::process::getuid().as_raw()), "published", detail)
+}
+
 /// A configuration with its snapshot, and its folders opened.
 fn compile(file: &ConfigFile, config: Config, journal: &Journal, sandbox: &Sandbox) -> Result<Published, HostError> {
     let owner = |name: &str| {
@@ -490,7 +758,8 @@ fn compile(file: &ConfigFile, config: Config, journal: &Journal, sandbox: &Sandb
         })
     };
     let snapshot = Snapshot::publish(&file.path, &config, &file.lock()?, owner)?;
-    journal.reserve_wire_names(snapshot.tools().map(|(id, tool)| (tool.descriptor.wire_name.as_str(), id)))?;
+    let names = snapshot.tools().map(|(id, tool)| (tool.descriptor.wire_name.clone(), id.clone()));
+    journal.commit_now(Change::WireNames(names.collect()), Sync::Committed)?;
     for folder in config.folders() {
         sandbox.folder(&folder)?;
     }

@@ -192,6 +192,12 @@ pub enum NameError {
     /// Not the id of a launch grant.
     #[error("the id of a launch grant has the form g-0123456789ab")]
     Grant,
+    /// Not the id of a ticket.
+    #[error("the id of a ticket has the form t-0123456789ab")]
+    Ticket,
+    /// Not the id of a process that owns runs.
+    #[error("the id of an owner has 32 hexadecimal digits")]
+    Owner,
 }
 
 /// What a launch grant is given for: a capability that a manifest declares, or, without a manifest, a tool id.
@@ -253,44 +259,57 @@ impl fmt::Display for CapabilityId {
     }
 }
 
-/// The id of a launch grant: a name to revoke it by, and no secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GrantId([u8; 6]);
+macro_rules! short_id {
+    ($(#[$doc:meta])* $name:ident $prefix:literal $error:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name([u8; 6]);
 
-impl GrantId {
-    /// A new random id.
-    ///
-    /// # Errors
-    ///
-    /// The operating system has no randomness to give.
-    pub fn random() -> Result<Self, getrandom::Error> {
-        let mut bytes = [0; 6];
-        getrandom::fill(&mut bytes)?;
-        Ok(Self(bytes))
-    }
+        impl $name {
+            /// A new random id.
+            ///
+            /// # Errors
+            ///
+            /// The operating system has no randomness to give.
+            pub fn random() -> Result<Self, getrandom::Error> {
+                let mut bytes = [0; 6];
+                getrandom::fill(&mut bytes)?;
+                Ok(Self(bytes))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}{}", $prefix, hex::encode(self.0))
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NameError;
+
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                let mut bytes = [0; 6];
+                let digits = text.strip_prefix($prefix).ok_or(NameError::$error)?;
+                hex::decode_to_slice(digits, &mut bytes).map_err(|_| NameError::$error)?;
+                Ok(Self(bytes))
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    };
 }
 
-impl fmt::Display for GrantId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "g-{}", hex::encode(self.0))
-    }
+short_id! {
+    /// The id of a launch grant: a name to revoke it by, and no secret.
+    GrantId "g-" Grant
 }
-
-impl FromStr for GrantId {
-    type Err = NameError;
-
-    fn from_str(text: &str) -> Result<Self, NameError> {
-        let mut bytes = [0; 6];
-        let digits = text.strip_prefix("g-").ok_or(NameError::Grant)?;
-        hex::decode_to_slice(digits, &mut bytes).map_err(|_| NameError::Grant)?;
-        Ok(Self(bytes))
-    }
-}
-
-impl Serialize for GrantId {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
+short_id! {
+    /// The id of a ticket: the durable record that a call awaits an answer. A name to answer it by, and no secret.
+    TicketId "t-" Ticket
 }
 
 macro_rules! digest_type {
@@ -422,37 +441,50 @@ impl FromStr for Principal {
     }
 }
 
-/// One `call` on the command line, or one MCP session: 128 random bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RunId(u128);
+macro_rules! long_id {
+    ($(#[$doc:meta])* $name:ident $error:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u128);
 
-impl RunId {
-    /// A new random run id.
-    ///
-    /// # Errors
-    ///
-    /// The operating system has no randomness to give.
-    pub fn random() -> Result<Self, getrandom::Error> {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes)?;
-        Ok(Self(u128::from_le_bytes(bytes)))
-    }
+        impl $name {
+            /// A new random id.
+            ///
+            /// # Errors
+            ///
+            /// The operating system has no randomness to give.
+            pub fn random() -> Result<Self, getrandom::Error> {
+                let mut bytes = [0; 16];
+                getrandom::fill(&mut bytes)?;
+                Ok(Self(u128::from_le_bytes(bytes)))
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NameError;
+
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                let digits = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
+                let id = digits.then(|| u128::from_str_radix(text, 16).ok()).flatten();
+                id.map(Self).ok_or(NameError::$error)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:032x}", self.0)
+            }
+        }
+    };
 }
 
-impl FromStr for RunId {
-    type Err = NameError;
-
-    fn from_str(text: &str) -> Result<Self, NameError> {
-        let digits = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
-        let id = digits.then(|| u128::from_str_radix(text, 16).ok()).flatten();
-        id.map(Self).ok_or(NameError::Run)
-    }
+long_id! {
+    /// One `call` on the command line, or one MCP session: 128 random bits.
+    RunId Run
 }
-
-impl fmt::Display for RunId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
+long_id! {
+    /// One process, or one host in it, that owns runs while it lives: 128 random bits.
+    OwnerId Owner
 }
 
 /// Run, step and call index: the idempotency key everywhere.

@@ -54,8 +54,9 @@ pub mod value;
 #[doc(hidden)]
 pub mod cli;
 
-pub use call::Explanation;
+pub use call::{AnswerError, Explanation};
 pub use host::{
-    Blocked, Failure, Host, HostError, LaunchError, LaunchProblem, Outcome, Output, Published, Report, Run, RunOptions,
+    Awaiting, Blocked, Failure, Host, HostError, Indeterminate, LaunchError, LaunchProblem, Outcome, Output, Published,
+    Report, Run, RunOptions,
 };
 pub use ids::Principal;

@@ -25,12 +25,12 @@ impl Places {
     /// The user has no home, or a folder cannot be made or may be written by others.
     pub fn of_user(state: Option<&Path>) -> io::Result<Self> {
         let base = etcetera::choose_base_strategy().map_err(io::Error::other)?;
-        let own = base.state_dir().unwrap_or_else(|| base.data_dir()).join("portcullis");
         let state = match state {
             Some(folder) => std::path::absolute(folder)?,
-            None => own.clone(),
+            None => base.state_dir().unwrap_or_else(|| base.data_dir()).join("portcullis"),
         };
-        Self::new(&state, &base.cache_dir().join("portcullis"), &own)
+        // Not within the state folder: who can write there must not be able to sign what is there.
+        Self::new(&state, &base.cache_dir().join("portcullis"), &base.data_dir().join("portcullis/keys"))
     }
 
     /// Folders that the embedding program names: state, compiled code, and keys.

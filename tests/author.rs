@@ -12,6 +12,7 @@ fn portcullis(folder: &Path, args: &[&str]) -> Output {
         .args(args)
         .current_dir(folder)
         .env("XDG_STATE_HOME", cache.join("state"))
+        .env("XDG_DATA_HOME", cache.join("data"))
         .env("XDG_CACHE_HOME", cache.join("cache"))
         .env("CARGO_TARGET_DIR", PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("author"))
         .env("CARGO_MANIFEST_DIR", env!("CARGO_MANIFEST_DIR"))

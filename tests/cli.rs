@@ -13,7 +13,7 @@ fn from_nothing_to_a_call_and_back() {
     assert!(added.stderr.contains("greet(name: string)") && added.stderr.contains("it is pure"), "{}", added.stderr);
     let listed = user.run(&["list"]).ok();
     assert!(listed.stdout.contains("hello") && listed.stdout.contains("ready"), "{}", listed.stdout);
-    user.run(&["call", "hello/greet", "--args", r#"{"name":"Ada"}"#]).failed(4, "CONSENT_REQUIRED");
+    user.run(&["call", "hello/greet", "--args", r#"{"name":"Ada"}"#]).failed(4, "it waits as the ticket t-");
     user.allow_all();
     let called = user.run(&["call", "hello/greet", "--args", r#"{"name":"Ada"}"#]).ok();
     assert!(called.stdout.contains("Ada"), "{}", called.stdout);
@@ -205,7 +205,7 @@ fn a_rule_that_can_never_hold_does_not_load() {
     std::fs::write(user.path("rules.toml"), format!("{text}[[policy.rules]]\n{good}\nverdict = \"allow\"\n")).unwrap();
     user.run(&["--config", "rules.toml", "call", "text/echo-u8", "--args", r#"{"value":2}"#]).ok();
     user.run(&["--config", "rules.toml", "call", "text/echo-u8", "--args", r#"{"value":4}"#])
-        .failed(4, "CONSENT_REQUIRED");
+        .failed(4, "it waits as the ticket t-");
 }
 
 #[test]

@@ -67,12 +67,10 @@ fn a_grant_is_given_listed_used_and_taken_back() {
     let listed = user.run(&["grants"]).ok();
     assert!(listed.stdout.contains(&id) && listed.stdout.contains("used 1 of 2 times"), "{}", listed.stdout);
     let denied = user.run(&["--json", "call", "files/read", "--args", Q4]).json();
-    assert_eq!(
-        (&denied["code"], &denied["error"]["carries"]),
-        (&Json::from("CONSENT_REQUIRED"), &Json::from("GRANT_SCOPE_MISMATCH"))
-    );
+    assert_eq!((&denied["ok"], &denied["code"]), (&Json::from(false), &Json::from("GRANT_SCOPE_MISMATCH")));
+    assert!(denied["result"]["ticket"].as_str().unwrap().starts_with("t-"), "{denied}");
     user.run(&["call", "files/read", "--args", Q3]).ok();
-    user.run(&["call", "files/read", "--args", Q3]).failed(4, "CONSENT_REQUIRED");
+    user.run(&["call", "files/read", "--args", Q3]).failed(4, "it waits as the ticket t-");
     assert!(user.run(&["grants"]).ok().stdout.contains("No launch grant holds"));
     assert!(user.run(&["grants", "--all"]).ok().stdout.contains("used up"));
 
@@ -83,7 +81,7 @@ fn a_grant_is_given_listed_used_and_taken_back() {
     assert_eq!(called["result"]["report"]["authority"], serde_json::json!(["files: read /data/public/q3.csv"]));
     user.run(&["revoke", &id]).ok();
     user.run(&["revoke", &id]).failed(2, "no grant");
-    user.run(&["call", "files/read", "--args", Q3]).failed(4, "CONSENT_REQUIRED");
+    user.run(&["call", "files/read", "--args", Q3]).failed(4, "it waits as the ticket t-");
     user.run(&["call", "files/read", "--args", Q3, "--grant", &id]).failed(4, "has ended");
 }
 
@@ -232,7 +230,7 @@ only = { files = ["{path}"] }
 #[test]
 fn nothing_is_suggested_where_nobody_answered() {
     let user = user("");
-    user.run(&["call", "files/read", "--args", Q3]).failed(4, "CONSENT_REQUIRED");
+    user.run(&["call", "files/read", "--args", Q3]).failed(4, "it waits as the ticket t-");
     assert!(user.run(&["policy", "suggest", "--from-audit"]).ok().stdout.contains("No answer is on record"));
     user.run(&["policy", "suggest"]).failed(2, "--from-audit");
 }

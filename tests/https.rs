@@ -61,6 +61,7 @@ fn call(world: &World, url: &str, authorities: &Path) -> Output {
         .args(["call", "net/try-get", "--args"])
         .arg(format!("{{\"url\":\"{url}\"}}"))
         .env("XDG_STATE_HOME", cache.join("state"))
+        .env("XDG_DATA_HOME", cache.join("data"))
         .env("XDG_CACHE_HOME", cache.join("cache"))
         .env("SSL_CERT_FILE", authorities)
         .env_remove("SSL_CERT_DIR")

@@ -53,7 +53,8 @@ fn command(world: &World, args: &[&str]) -> std::process::Command {
         .args(["serve", "--stdio"])
         .args(args)
         .env("XDG_CACHE_HOME", std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-cache/cache"))
-        .env("XDG_STATE_HOME", std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-cache/state"));
+        .env("XDG_STATE_HOME", std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-cache/state"))
+        .env("XDG_DATA_HOME", std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-cache/data"));
     command
 }
 
@@ -133,7 +134,6 @@ async fn results_errors_and_denials_have_their_shapes() {
     for (name, arguments, code) in [
         ("files_write", json!({ "path": "/data/x", "text": "" }), "TOOL_DENIED"),
         ("files_read", json!({ "path": 1 }), "ARGUMENTS_INVALID"),
-        ("files_list", json!({ "path": "/data" }), "CONSENT_REQUIRED"),
     ] {
         let blocked = call(&client, name, arguments).await;
         assert_eq!(blocked["isError"], true);
@@ -141,6 +141,11 @@ async fn results_errors_and_denials_have_their_shapes() {
         assert!(blocked["content"][0]["text"].as_str().unwrap().starts_with(code));
         assert!(!blocked.to_string().contains("policy.rules"), "what would change it is for the operator: {blocked}");
     }
+    let waits = call(&client, "files_list", json!({ "path": "/data" })).await;
+    let awaiting = &waits["structuredContent"]["awaiting"];
+    assert!(waits["isError"] == true && awaiting["ticket"].as_str().unwrap().starts_with("t-"), "{waits}");
+    assert!(!waits.to_string().contains("approve"), "no command line: {waits}");
+    assert!(waits["_meta"]["portcullis/operation"].as_str().unwrap().ends_with("/0"), "{waits}");
     let unknown = client.call_tool(CallToolRequestParams::new("nothing")).await;
     assert!(unknown.is_err());
 }
@@ -221,7 +226,7 @@ async fn nothing_that_comes_through_the_protocol_permits_a_call() {
     request.arguments = json!({ "path": "/data" }).as_object().cloned();
     request.meta = Some(serde_json::from_value(said.clone()).unwrap());
     let answered = serde_json::to_value(client.call_tool(request).await.unwrap()).unwrap();
-    assert_eq!(answered["structuredContent"]["blocked"]["code"], "CONSENT_REQUIRED", "{answered}");
+    assert!(answered["structuredContent"]["awaiting"]["ticket"].is_string(), "{answered}");
     // An argument that the tool does not have is no way in either.
     let mut arguments = said;
     arguments["path"] = json!("/data");

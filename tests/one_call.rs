@@ -7,7 +7,7 @@ use common::{Human, World, blocked, done, failed, value};
 use portcullis::authority::Authority;
 use portcullis::gate::codes::Code;
 use portcullis::ids::OperationId;
-use portcullis::journal::{CallState, Journal};
+use portcullis::journal::CallState;
 use portcullis::places::Places;
 use portcullis::publication::source::ConfigFile;
 use portcullis::{Host, Outcome, RunOptions};
@@ -37,7 +37,7 @@ async fn an_allowed_call_runs_with_exactly_the_handle_of_its_arguments() {
     let output = done(world.call("files/read", json!({ "path": "/data/public/q3.csv" })).await);
     assert_eq!(output.value, Some(json!("region,revenue\nnorth,120\n")));
     assert_eq!(output.report.authority, ["files: write /data/public/q3.csv"]);
-    let effects: Vec<_> = output.report.effects.iter().map(|e| (e.kind, e.target.as_str())).collect();
+    let effects: Vec<_> = output.report.effects.iter().map(|e| (&*e.kind, e.target.as_str())).collect();
     assert_eq!(effects, [("file.read", "/data/public/q3.csv")]);
 }
 
@@ -263,13 +263,12 @@ async fn what_happened_is_in_the_journal() {
         other => panic!("{other:?}"),
     };
     assert_eq!(recorded(&world, allowed.report.operation), Some((CallState::Completed, None)));
-    assert_eq!(recorded(&world, refused), Some((CallState::Blocked, Some("TOOL_DENIED".to_owned()))));
+    assert_eq!(recorded(&world, refused), Some((CallState::Blocked, Some(Code::ToolDenied))));
 }
 
 /// What a journal that is opened anew says of an operation.
-fn recorded(world: &World, operation: OperationId) -> Option<(CallState, Option<String>)> {
-    let state = world.places().of_config(&std::fs::canonicalize(world.path("portcullis.toml")).unwrap()).unwrap();
-    Journal::open(&state.join("journal.sqlite")).unwrap().state(operation).unwrap()
+fn recorded(world: &World, operation: OperationId) -> Option<(CallState, Option<Code>)> {
+    world.journal().call(operation).unwrap().map(|record| (record.state, record.code))
 }
 
 /// Far longer than a call needs, first compile included.
@@ -309,7 +308,7 @@ async fn a_call_that_waits_for_a_human_can_be_cancelled_and_holds_no_slot() {
     let outcome = asking.await.unwrap();
     assert_eq!(outcome.code(), Some(Code::Cancelled));
     let operation = failed(outcome).report.operation;
-    assert_eq!(recorded(&world, operation), Some((CallState::Blocked, Some("CANCELLED".to_owned()))));
+    assert_eq!(recorded(&world, operation), Some((CallState::Blocked, Some(Code::Cancelled))));
 }
 
 #[tokio::test]
@@ -354,7 +353,7 @@ async fn a_yes_to_a_caller_that_has_gone_is_recorded_as_cancelled() {
     let outcome = run.call_until("hello/greet", json!({ "name": "x" }), &cancel).await.unwrap();
     assert_eq!(outcome.code(), Some(Code::Cancelled));
     let operation = failed(outcome).report.operation;
-    assert_eq!(recorded(&world, operation), Some((CallState::Blocked, Some("CANCELLED".to_owned()))));
+    assert_eq!(recorded(&world, operation), Some((CallState::Blocked, Some(Code::Cancelled))));
 }
 
 #[tokio::test]

@@ -169,8 +169,8 @@ async fn a_run_takes_the_grants_that_it_began_with_and_those_bound_to_it() {
     done(read(&start(&host, RunOptions::default()).await, Q3).await);
 
     // Taken back, it reaches the run at its next decision.
-    assert!(host.journal().revoke(bound.id).unwrap());
-    assert!(!host.journal().revoke(bound.id).unwrap());
+    assert!(host.journal().revoke(bound.id, "me").unwrap());
+    assert!(!host.journal().revoke(bound.id, "me").unwrap());
     assert_eq!(blocked(read(&run, Q3).await).code, Code::ConsentRequired);
 }
 
@@ -184,7 +184,7 @@ async fn a_run_can_be_launched_with_fewer_grants_and_with_none_that_is_not_there
     let run = start(&host, RunOptions { grants: Some(vec![two.id]), ..RunOptions::default() }).await;
     assert_eq!(blocked(read(&run, Q3).await).code, Code::ConsentRequired);
     done(run.call("files/list", json!({ "path": "/data" })).await.unwrap());
-    host.journal().revoke(one.id).unwrap();
+    host.journal().revoke(one.id, "me").unwrap();
     for (id, principal) in [
         (GrantId::random().unwrap(), Principal::Local),
         (one.id, Principal::Local),
@@ -467,7 +467,7 @@ async fn a_consent_that_is_not_needed_is_not_used_up() {
     host.journal().give(&uncounted).unwrap();
     let run = with_consent(&host, &token).await;
     done(read(&run, Q3).await);
-    host.journal().revoke(uncounted.id).unwrap();
+    host.journal().revoke(uncounted.id, "me").unwrap();
     done(read(&run, Q3).await);
     assert_eq!(blocked(read(&run, Q3).await).code, Code::ConsentUsed);
 }
@@ -521,7 +521,7 @@ async fn a_manifest_tightens_and_never_loosens() {
         host.journal().give(&given).unwrap();
         let run = start(&host, options()).await;
         assert_eq!(code(&read(&run, Q3).await).is_none(), answers, "{capability}");
-        host.journal().revoke(given.id).unwrap();
+        host.journal().revoke(given.id, "me").unwrap();
     }
     let human = Human::saying(true);
     let run = start(&host, RunOptions { routes: vec![human.clone()], ..options() }).await;

@@ -10,13 +10,15 @@ use serde_json::Value as Json;
 
 use crate::authority::{Authority, Risk};
 use crate::gate::codes::Code;
-use crate::ids::{CapabilityId, RunId, ToolId};
+use crate::ids::{CapabilityId, RunId, TicketId, ToolId};
 pub use consent::{ConsentToken, TokenError};
 use scope::Scope;
 
 /// What a human is asked.
 #[derive(Clone, Debug)]
 pub struct Question<'a> {
+    /// Under which ticket it was committed.
+    pub ticket: TicketId,
     /// Which tool.
     pub tool: &'a ToolId,
     /// In which run.
@@ -58,6 +60,8 @@ pub enum Reply {
     },
     /// Nobody can be asked by this route now.
     Nobody,
+    /// The ticket is left for somebody to answer later, and the caller need not wait.
+    Later,
 }
 
 /// How far a yes reaches.
@@ -86,4 +90,24 @@ pub trait Route: Send + Sync {
 
     /// Asks.
     async fn ask(&self, question: &Question<'_>) -> Reply;
+}
+
+/// The route that leaves the ticket to be answered later, by whoever looks at what is pending.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LeftBehind;
+
+impl LeftBehind {
+    /// The route's name in configuration and records.
+    pub const NAME: &'static str = "ticket";
+}
+
+#[async_trait::async_trait]
+impl Route for LeftBehind {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    async fn ask(&self, _: &Question<'_>) -> Reply {
+        Reply::Later
+    }
 }

@@ -15,6 +15,7 @@ use super::files::{Access, FileGrant, FileLayer, Files};
 use super::http::{Http, HttpGrant, HttpLayer, Private};
 use super::limits::Limits;
 use super::path::{Glob, GuestPath};
+use super::state::StateScope;
 use super::url_pattern::UrlPattern;
 
 macro_rules! deserialize_by_parse {
@@ -113,7 +114,12 @@ impl From<LimitEntries> for Limits {
     }
 }
 
-fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+/// Reads a time such as `5s`, from a millisecond to a day.
+///
+/// # Errors
+///
+/// The text is no such time.
+pub fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let text = String::deserialize(deserializer)?;
     match humantime::parse_duration(&text) {
         Ok(time) if time >= Duration::from_millis(1) && time <= Duration::from_secs(24 * 60 * 60) => Ok(Some(time)),
@@ -160,12 +166,13 @@ pub struct Needs {
     pub clock: Clock,
     /// Randomness.
     pub random: bool,
+    /// What it keeps from call to call.
+    pub state: StateScope,
     /// The most that the package expects to use.
     pub limits: LimitEntries,
     // Axes that a package may already ask for and that this version grants to nobody.
     sockets: Option<IgnoredAny>,
     credentials: Option<IgnoredAny>,
-    state: Option<IgnoredAny>,
     elicit: Option<IgnoredAny>,
     sample: Option<IgnoredAny>,
 }
@@ -193,6 +200,7 @@ impl Needs {
             environment: Environment::These(self.environment.iter().map(|name| (name.clone(), None)).collect()),
             clock: self.clock,
             random: self.random,
+            state: self.state,
             limits: self.limits.into(),
             ..Authority::none()
         })
@@ -203,7 +211,6 @@ impl Needs {
         [
             ("sockets", self.sockets.is_some()),
             ("credentials", self.credentials.is_some()),
-            ("state", self.state.is_some()),
             ("elicit", self.elicit.is_some()),
             ("sample", self.sample.is_some()),
         ]

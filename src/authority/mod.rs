@@ -7,6 +7,7 @@
 //! | environment | [`environment`] | no variable |
 //! | clock | [`clock`] | frozen |
 //! | random | here | seeded by the host |
+//! | state | [`state`] | no state |
 //! | limits | [`limits`] | unchanged: a limit is not a thing to touch |
 //!
 //! An axis that says nothing ("everything") is the identity of the meet. It stands for *unchanged* in a narrowing; the
@@ -20,6 +21,7 @@ pub mod http;
 pub mod layers;
 pub mod limits;
 pub mod path;
+pub mod state;
 mod stored;
 pub mod template;
 pub mod url_pattern;
@@ -32,6 +34,7 @@ use environment::Environment;
 use files::{Access, Files};
 use http::Http;
 use limits::Limits;
+use state::StateScope;
 
 use crate::text::escape_text;
 
@@ -52,6 +55,8 @@ pub struct Authority {
     pub clock: Clock,
     /// Whether randomness is real.
     pub random: bool,
+    /// What it keeps from call to call.
+    pub state: StateScope,
     /// How much of everything.
     pub limits: Limits,
 }
@@ -66,6 +71,7 @@ impl Authority {
             environment: Environment::Everything,
             clock: Clock::Real,
             random: true,
+            state: StateScope::Shared,
             limits: Limits::default(),
         }
     }
@@ -79,6 +85,7 @@ impl Authority {
             environment: Environment::nothing(),
             clock: Clock::Frozen,
             random: false,
+            state: StateScope::None,
             limits: Limits::default(),
         }
     }
@@ -103,13 +110,14 @@ impl Authority {
             environment: self.environment.meet(&other.environment),
             clock: self.clock.min(other.clock),
             random: self.random && other.random,
+            state: self.state.min(other.state),
             limits: self.limits.meet(&other.limits),
         }
     }
 
-    /// Whether a call under this authority can have no effect outside its sandbox: no writable file and no network.
+    /// Whether a call under this authority can have no effect outside its sandbox: no writable file, no network and no state.
     pub fn is_effect_free(&self) -> bool {
-        !self.files.can_write() && self.http.is_nothing()
+        !self.files.can_write() && self.http.is_nothing() && self.state == StateScope::None
     }
 
     /// For people: what is granted, one line each, without limits. Empty where nothing is.
@@ -131,6 +139,9 @@ impl Authority {
         if self.random {
             axis("random", vec!["real".to_owned()]);
         }
+        if self.state != StateScope::None {
+            axis("state", vec![self.state.to_string()]);
+        }
         lines
     }
 
@@ -143,6 +154,7 @@ impl Authority {
             "environment": self.environment.to_json(),
             "clock": self.clock,
             "random": self.random,
+            "state": self.state,
             "limits": self.limits.to_json(),
         })
     }
@@ -205,6 +217,7 @@ mod tests {
         "/data/sub/.env",
         "/other/a.csv",
     ];
+    const SCOPES: [StateScope; 4] = [StateScope::None, StateScope::Run, StateScope::Thread, StateScope::Shared];
     const GLOBS: [&str; 8] =
         ["/data/**", "/data/*", "/data/**/*.csv", "**/.env", "/data/a.csv", "/data/sub/**", "/**/a*", "/data/a*v"];
     const URLS: [&str; 10] = [
@@ -302,14 +315,16 @@ mod tests {
                 requests,
                 network,
             });
-        (proptest::bool::weighted(0.1), files(), http(), environment(), clock, any::<bool>(), limits).prop_map(
-            |(denies_all, files, http, environment, clock, random, limits)| Authority {
+        let state = proptest::sample::select(SCOPES.to_vec());
+        (proptest::bool::weighted(0.1), files(), http(), environment(), clock, any::<bool>(), state, limits).prop_map(
+            |(denies_all, files, http, environment, clock, random, state, limits)| Authority {
                 denies_all,
                 files,
                 http,
                 environment,
                 clock,
                 random,
+                state,
                 limits,
             },
         )
@@ -354,6 +369,7 @@ mod tests {
             semilattice!(a.environment, b.environment, c.environment, Environment::Everything, Some(Environment::nothing()));
             semilattice!(a.limits, b.limits, c.limits, Limits::default(), None::<Limits>);
             prop_assert_eq!(a.clock.min(b.clock).min(c.clock), c.clock.min(a.clock.min(b.clock)));
+            prop_assert_eq!(a.state.min(b.state).min(c.state), c.state.min(a.state.min(b.state)));
         }
 
         #[test]
@@ -434,6 +450,9 @@ mod tests {
             let shared = |x: &Clock| clocks(a.clock).contains(x) && clocks(b.clock).contains(x);
             prop_assert_eq!(clocks(both.clock), clocks(Clock::Real).into_iter().filter(shared).collect::<Vec<_>>());
             prop_assert_eq!(both.random, a.random && b.random);
+            for scope in &SCOPES[1..] {
+                prop_assert_eq!(*scope <= both.state, *scope <= a.state && *scope <= b.state);
+            }
             prop_assert_eq!(both.denies_all(), a.denies_all() || b.denies_all());
         }
     }

@@ -14,6 +14,7 @@ use super::files::{Access, FileGrant, FileLayer, Files};
 use super::grammar::LimitEntries;
 use super::http::{Http, HttpGrant, HttpLayer, Private};
 use super::path::Glob;
+use super::state::StateScope;
 use super::url_pattern::UrlPattern;
 
 /// Most bytes of a stored authority that are read.
@@ -29,6 +30,8 @@ struct Stored {
     environment: Option<BTreeSet<String>>,
     clock: Clock,
     random: bool,
+    #[serde(default)]
+    state: StateScope,
     limits: serde_json::Value,
 }
 
@@ -89,6 +92,7 @@ impl Authority {
             },
             clock: self.clock,
             random: self.random,
+            state: self.state,
             limits: self.limits.to_json(),
         };
         serde_json::to_string(&stored).ok()
@@ -141,6 +145,7 @@ impl Authority {
             environment: stored.environment.map_or(Environment::Everything, |it| Environment::These(names(it))),
             clock: stored.clock,
             random: stored.random,
+            state: stored.state,
             limits: serde_json::from_value::<LimitEntries>(stored.limits).ok()?.into(),
         })
     }

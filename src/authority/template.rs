@@ -21,6 +21,7 @@ use super::grammar::{LimitEntries, Unenforced, deserialize_by_parse};
 use super::http::{Http, HttpGrant, HttpLayer, Private};
 use super::limits::Limits;
 use super::path::{Glob, GuestPath, PathError, is_segment};
+use super::state::StateScope;
 use super::url_pattern::{NormalUrl, UrlError, UrlPattern};
 
 /// The `only` of a rule: an axis that is absent becomes none, except clock, random and limits, which stay.
@@ -32,13 +33,12 @@ pub struct Only {
     environment: BTreeSet<String>,
     clock: Option<Clock>,
     random: Option<bool>,
+    state: StateScope,
     limits: LimitEntries,
     #[serde(rename = "sockets")]
     _sockets: Option<Unenforced>,
     #[serde(rename = "credentials")]
     _credentials: Option<Unenforced>,
-    #[serde(rename = "state")]
-    _state: Option<Unenforced>,
     #[serde(rename = "elicit")]
     _elicit: Option<Unenforced>,
     #[serde(rename = "sample")]
@@ -68,6 +68,7 @@ impl Only {
             environment: Environment::These(names),
             clock: self.clock.unwrap_or(Clock::Real),
             random: self.random.unwrap_or(true),
+            state: self.state,
             limits: self.limits.into(),
             ..Authority::configured()
         }
@@ -97,6 +98,9 @@ impl Only {
         }
         if let Some(random) = self.random {
             only["random"] = json!(random);
+        }
+        if self.state != StateScope::None {
+            only["state"] = json!(self.state);
         }
         let limits = Limits::from(self.limits);
         if limits != Limits::default() {
@@ -130,8 +134,9 @@ impl Only {
         let environment = self.environment.iter().map(|name| format!("environment {name}"));
         let clock = self.clock.iter().map(|clock| format!("clock {clock}"));
         let random = self.random.iter().map(|random| format!("random {random}"));
+        let state = (self.state != StateScope::None).then(|| format!("state {}", self.state));
         let limits = Limits::from(self.limits).named().into_iter().map(|(name, value)| format!("{name} {value}"));
-        files.chain(http).chain(environment).chain(clock).chain(random).chain(limits).collect()
+        files.chain(http).chain(environment).chain(clock).chain(random).chain(state).chain(limits).collect()
     }
 
     /// The argument paths that the templates read, to be checked against a tool's arguments.

@@ -60,7 +60,7 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     let source = source_text(&edit.file, &package.path);
     let text = registry::edit::add(&edit.file.text, &name, &source).map_err(CliError::input)?;
     edit.lock.0.insert(name.clone(), package.digest);
-    edit.store(&text)?;
+    edit.store(&text, "added", &name)?;
     portrait::keep(context, &edit.file, &package)?;
 
     let first = package.component.functions.first().map(|function| function.name.as_str()).unwrap_or_default();

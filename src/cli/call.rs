@@ -7,14 +7,16 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::context::Context;
+use super::grants::when;
 use super::launch::Launch;
 use super::output::{CliError, Problem, Reply, bold, bullets, dim, note};
 use super::progress::{Running, Spinner};
 use super::prompt::Terminal;
-use crate::approval::Route;
+use crate::approval::{LeftBehind, Route};
 use crate::gate::Word;
+use crate::gate::codes::Code;
 use crate::host::{Host, Outcome, Report, RunOptions};
-use crate::ids::Principal;
+use crate::ids::{OperationId, Principal};
 use crate::mcp::view;
 use crate::publication::config::RouteName;
 use crate::value::ARGUMENTS_MAX;
@@ -28,6 +30,15 @@ pub struct Args {
     args: String,
     #[command(flatten)]
     launch: Launch,
+    /// Where nobody answers at once, wait for the ticket's answer instead of coming back with the ticket
+    #[arg(long)]
+    wait: bool,
+    /// The thread that the call belongs to: its tools keep state under this name from run to run
+    #[arg(long, value_name = "NAME")]
+    thread: Option<String>,
+    /// Present this operation once more, with the same tool and arguments: the same result, and never a second effect
+    #[arg(long, value_name = "RUN/STEP/CALL", conflicts_with = "thread")]
+    operation: Option<OperationId>,
     /// Also show the guest's standard error, its backtrace, and what its handles did
     #[arg(long)]
     verbose: bool,
@@ -37,13 +48,38 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     let arguments = read_arguments(&args.args)?;
     let host = context.host()?;
     let running = Running::start(format!("running {}", args.tool));
-    let options = RunOptions { routes: routes(&host, &running), ..args.launch.options()? };
+    let options = RunOptions {
+        routes: routes(&host, &running),
+        wait: args.wait,
+        thread: args.thread.clone(),
+        ..args.launch.options()?
+    };
+    let cancel = until_interrupted();
+    if let Some(operation) = args.operation {
+        let call = (args.tool.as_str(), arguments.as_slice());
+        let outcome = host.repeat(Principal::Local, options, operation, call, &cancel).await;
+        running.end();
+        return match outcome? {
+            Some(outcome) => Ok(reply(context, args.verbose, outcome)),
+            None => {
+                Err(CliError::input("no such operation of yours, with this tool and these arguments, is on record")
+                    .hint("then nothing of it has run: make the call without `--operation`"))
+            }
+        };
+    }
     let run = host.start(Principal::Local, options).await?;
     if run.explain(&args.tool, &arguments)?.evaluation.verdict != Word::Deny && !run.is_prepared(&args.tool) {
         let _spinner = Spinner::start(format!("compiling the package of {}", args.tool));
         // What does not compile is a denial with its reason, which the call itself says.
         let _ = run.prepare(&args.tool).await;
     }
+    let outcome = run.call_text(&args.tool, &arguments, &cancel).await;
+    running.end();
+    Ok(reply(context, args.verbose, outcome?))
+}
+
+/// Cancelled by Ctrl-C.
+pub fn until_interrupted() -> CancellationToken {
     let cancel = CancellationToken::new();
     let on_interrupt = cancel.clone();
     tokio::spawn(async move {
@@ -51,10 +87,7 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
             on_interrupt.cancel();
         }
     });
-    let outcome = run.call_text(&args.tool, &arguments, &cancel).await;
-    running.end();
-    let outcome = outcome?;
-    Ok(reply(context, args, outcome))
+    cancel
 }
 
 /// The routes that the configuration gives to this surface.
@@ -66,6 +99,7 @@ fn routes(host: &Host, running: &Running) -> Vec<Arc<dyn Route>> {
         .iter()
         .map(|name| match name {
             RouteName::Terminal => Arc::new(Terminal { running: running.clone() }) as Arc<dyn Route>,
+            RouteName::Ticket => Arc::new(LeftBehind) as Arc<dyn Route>,
         })
         .collect()
 }
@@ -87,10 +121,11 @@ pub fn read_arguments(text: &str) -> Result<Vec<u8>, CliError> {
     }
 }
 
-fn reply(context: &Context, args: &Args, outcome: Outcome) -> Reply {
+/// What became of a call.
+pub fn reply(context: &Context, verbose: bool, outcome: Outcome) -> Reply {
     match outcome {
         Outcome::Done(output) => {
-            if args.verbose && !context.json {
+            if verbose && !context.json {
                 details(&output.report);
             }
             let human = output.value.as_ref().map(|value| match value.as_str() {
@@ -101,7 +136,7 @@ fn reply(context: &Context, args: &Args, outcome: Outcome) -> Reply {
             Reply { exact: true, ..Reply::new(json, human.unwrap_or_default()) }
         }
         Outcome::Failed(failure) => {
-            if args.verbose && !context.json {
+            if verbose && !context.json {
                 details(&failure.report);
             }
             let refusals = &failure.report.refusals;
@@ -113,16 +148,45 @@ fn reply(context: &Context, args: &Args, outcome: Outcome) -> Reply {
             if let Some(value) = failure.value {
                 details["value"] = value;
             }
-            let problem = Problem { code: failure.code, message: failure.text, hint, details };
-            Reply { problem: Some(problem), ..Reply::silent() }
+            problem(failure.code, failure.text, hint, details)
         }
         Outcome::Blocked(blocked) => {
             let denial = blocked.denial;
             let details = json!({ "operation": blocked.operation.to_string(), "carries": denial.carries });
-            let problem = Problem { code: denial.code, message: denial.reason, hint: denial.hint, details };
-            Reply { problem: Some(problem), ..Reply::silent() }
+            problem(denial.code, denial.reason, denial.hint, details)
+        }
+        Outcome::Awaiting(awaiting) => {
+            let until = when(awaiting.until);
+            let result = json!({
+                "ticket": awaiting.ticket, "until": until, "operation": awaiting.operation.to_string(),
+                "reason": awaiting.reason,
+            });
+            let message = format!(
+                "a human must allow this call: {}; it waits as the ticket {} until {until}",
+                awaiting.reason, awaiting.ticket
+            );
+            let mut hint =
+                format!("`portcullis approve {0}` runs it, `portcullis deny {0}` refuses it", awaiting.ticket);
+            if let Some(lines) = awaiting.hint {
+                hint.push_str(&format!("; to run such calls without asking: {lines}"));
+            }
+            let problem = Problem { code: awaiting.carries, exit: 4, message, hint: Some(hint), details: json!({}) };
+            Reply { problem: Some(problem), ..Reply::new(result, "") }
+        }
+        Outcome::Indeterminate(known) => {
+            let effects: Vec<String> =
+                known.effects.iter().map(|effect| format!("- {} {}", effect.kind, effect.target)).collect();
+            let hint =
+                (!effects.is_empty()).then(|| format!("its handles are known to have done\n{}", effects.join("\n")));
+            let details = json!({ "operation": known.operation.to_string(), "effects": known.effects });
+            problem(known.code, known.text, hint, details)
         }
     }
+}
+
+fn problem(code: Code, message: String, hint: Option<String>, details: serde_json::Value) -> Reply {
+    let problem = Problem { code: Some(code), exit: code.exit(), message, hint, details };
+    Reply { problem: Some(problem), ..Reply::silent() }
 }
 
 /// What `--verbose` adds, on standard error.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::output::CliError;
 use super::progress::Spinner;
 use crate::host::Host;
+use crate::ids::PackageName;
 use crate::journal::Journal;
 use crate::places::Places;
 use crate::private;
@@ -86,14 +87,16 @@ impl Context {
 
     /// Trusts what the user has just seen or written.
     pub fn trust(&self, file: &ConfigFile, config: &Config) -> Result<(), CliError> {
-        Ok(self.trust_store()?.trust(&file.path, &file.digest(config))?)
+        let digest = file.digest(config);
+        self.trust_store()?.trust(&file.path, &digest)?;
+        let detail = serde_json::json!({ "config": file.path, "digest": digest });
+        Ok(self.journal_of(file)?.note(&format!("command line: {}", local_user()), "trusted", detail)?)
     }
 
     /// The snapshot of a configuration, to look at.
     pub fn snapshot(&self, file: &ConfigFile, config: &Config) -> Result<Snapshot, CliError> {
         let _reading = Spinner::start("reading the installed packages");
-        let journal = Journal::open(&self.places()?.of_config(&file.path)?.join("journal.sqlite"))
-            .map_err(|error| CliError::fault(error.to_string()))?;
+        let journal = self.journal_of(file)?;
         // The names that clients were served before are the names that they will be served.
         let owner = |name: &str| journal.wire_name_owner(name).ok().flatten();
         Ok(Snapshot::publish(&file.path, config, &file.lock()?, owner)?)
@@ -101,9 +104,12 @@ impl Context {
 
     /// The journal of the configuration, for taking something back: that needs no trust, and no configuration that loads.
     pub fn journal(&self) -> Result<Journal, CliError> {
-        let (file, _) = self.read_config()?;
-        Journal::open(&self.places()?.of_config(&file.path)?.join("journal.sqlite"))
-            .map_err(|error| CliError::fault(error.to_string()))
+        self.journal_of(&self.read_config()?.0)
+    }
+
+    pub fn journal_of(&self, file: &ConfigFile) -> Result<Journal, CliError> {
+        let places = self.places()?;
+        Ok(Journal::open(&places.of_config(&file.path)?, &places.key()?)?)
     }
 
     /// The host of the trusted configuration.
@@ -112,6 +118,11 @@ impl Context {
         let _reading = Spinner::start("reading the installed packages");
         Ok(Host::publish(&file, &self.places()?)?)
     }
+}
+
+/// The user who runs the command, for the records.
+pub fn local_user() -> String {
+    rustix::process::getuid().as_raw().to_string()
 }
 
 /// An edit under way.
@@ -126,7 +137,8 @@ pub struct Edit<'c> {
 
 impl Edit<'_> {
     /// Writes lock and configuration. What was trusted before is trusted as it is now; what was only named stays so.
-    pub fn store(&self, text: &str) -> Result<(), CliError> {
+    /// `what` was done to which package goes into the configuration history.
+    pub fn store(&self, text: &str, what: &str, name: &PackageName) -> Result<(), CliError> {
         let lock_text = self.lock.render();
         let write = |path: &Path, bytes: &str| {
             private::replace_shared(path, bytes.as_bytes())
@@ -138,6 +150,9 @@ impl Edit<'_> {
         if text != self.file.text {
             write(&file.path, text)?;
         }
+        let detail = serde_json::json!({ "package": name, "sha256": self.lock.0.get(name) });
+        let who = format!("command line: {}", local_user());
+        self.context.journal_of(&file)?.note(&who, what, detail)?;
         if self.was_trusted { self.context.trust(&file, &config) } else { Ok(()) }
     }
 }

@@ -252,6 +252,8 @@ async fn call(run: &Run, tool: &str, arguments: Json) -> Result<(), CliError> {
                 print(&format!("  {}\n{}", dim("what would change it"), indented(&hint)));
             }
         }
+        Outcome::Awaiting(awaiting) => print(&indented(&format!("it waits as {}", awaiting.ticket))),
+        Outcome::Indeterminate(known) => print(&indented(&format!("{} {}", red(known.code.as_str()), known.text))),
     }
     Ok(())
 }

@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "commands work with files that the user named")]
 
 mod add;
+mod answer;
+mod audit;
 mod build;
 mod call;
 mod cargo;
@@ -19,6 +21,7 @@ mod launch;
 mod list;
 mod new;
 mod output;
+mod pending;
 mod policy;
 mod portrait;
 mod progress;
@@ -91,6 +94,16 @@ enum Command {
     Grants(grants::Args),
     /// Take a launch grant back
     Revoke(revoke::Args),
+    /// List the calls that wait for an answer
+    Pending,
+    /// Let a call that waits run, and print what it comes to
+    Approve(answer::Args),
+    /// Refuse a call that waits
+    Deny(answer::Args),
+    /// Show what was decided and what happened; check the records
+    Audit(audit::Args),
+    /// Remove old records, each kind by its own age
+    Prune(audit::PruneArgs),
     /// Serve the tools to an MCP client
     Serve(serve::Args),
     /// Make a project for a new tool
@@ -102,11 +115,12 @@ enum Command {
 }
 
 /// The groups of the help. Every command stands in exactly one; a test says so.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Start here", &["demo", "init", "trust"]),
     ("Packages", &["add", "update", "remove", "list", "show", "inspect"]),
     ("Calls", &["call", "explain", "serve"]),
-    ("Who may call what", &["policy", "consent", "grant", "grants", "revoke"]),
+    ("Who may call what", &["policy", "pending", "approve", "deny", "consent", "grant", "grants", "revoke"]),
+    ("What happened", &["audit", "prune"]),
     ("For tool authors", &["new", "build"]),
     ("Other", &["completions"]),
 ];
@@ -143,7 +157,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };
-    start_log(cli.log);
+    start_log(cli.log, cli.json);
     let json = cli.json;
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -177,6 +191,11 @@ async fn run(cli: Cli) -> Result<Reply, CliError> {
         Command::Grant(args) => grant::run(&context, &args),
         Command::Grants(args) => grants::run(&context, &args),
         Command::Revoke(args) => revoke::run(&context, &args),
+        Command::Pending => pending::run(&context),
+        Command::Approve(args) => answer::approve(&context, &args).await,
+        Command::Deny(args) => answer::deny(&context, &args).await,
+        Command::Audit(args) => audit::run(&context, &args).await,
+        Command::Prune(args) => audit::prune(&context, &args),
         Command::Serve(args) => serve::run(&context, &args).await,
         Command::New(args) => new::run(&args),
         Command::Build(args) => build::run(&args).await,
@@ -184,14 +203,15 @@ async fn run(cli: Cli) -> Result<Reply, CliError> {
     }
 }
 
-fn start_log(level: tracing_subscriber::filter::LevelFilter) {
+/// To standard error, as text or, beside results as JSON, as JSON lines.
+fn start_log(level: tracing_subscriber::filter::LevelFilter, as_json: bool) {
     use tracing_subscriber::util::SubscriberInitExt as _;
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .finish();
-    let _ = subscriber.try_init();
+    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+    let _ = if as_json {
+        builder.json().finish().try_init()
+    } else {
+        builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).finish().try_init()
+    };
 }
 
 #[cfg(test)]

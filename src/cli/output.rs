@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 
 use crate::gate::codes::Code;
 use crate::host::HostError;
+use crate::journal::JournalError;
 use crate::publication::config::ConfigError;
 use crate::registry::PackageError;
 use crate::text::for_terminal;
@@ -21,11 +22,15 @@ pub struct Reply {
     pub exact: bool,
     /// What stands in the way of plain success.
     pub problem: Option<Problem>,
+    /// Whether all there is to say was printed already.
+    pub printed: bool,
 }
 
-/// A call that was blocked or failed: a result, and no success.
+/// A call that was blocked, failed or waits: a result, and no success.
 pub struct Problem {
-    pub code: Code,
+    /// None for a call that simply waits.
+    pub code: Option<Code>,
+    pub exit: u8,
     pub message: String,
     pub hint: Option<String>,
     pub details: Json,
@@ -33,12 +38,17 @@ pub struct Problem {
 
 impl Reply {
     pub fn new(json: Json, human: impl Into<String>) -> Self {
-        Self { json, human: human.into(), exact: false, problem: None }
+        Self { json, human: human.into(), exact: false, problem: None, printed: false }
     }
 
     /// A command that has said all it has to say.
     pub fn silent() -> Self {
         Self::new(Json::Null, "")
+    }
+
+    /// A command that has printed line by line.
+    pub fn printed() -> Self {
+        Self { printed: true, ..Self::silent() }
     }
 }
 
@@ -111,6 +121,12 @@ impl From<HostError> for CliError {
     }
 }
 
+impl From<JournalError> for CliError {
+    fn from(error: JournalError) -> Self {
+        HostError::from(error).into()
+    }
+}
+
 impl From<std::io::Error> for CliError {
     fn from(error: std::io::Error) -> Self {
         Self::fault(error.to_string())
@@ -119,7 +135,11 @@ impl From<std::io::Error> for CliError {
 
 /// Prints a reply.
 pub fn succeed(as_json: bool, reply: Reply) -> ExitCode {
-    let code = reply.problem.as_ref().map(|problem| problem.code);
+    let code = reply.problem.as_ref().and_then(|problem| problem.code);
+    let exit = reply.problem.as_ref().map_or(0, |problem| problem.exit);
+    if reply.printed {
+        return ExitCode::from(exit);
+    }
     if as_json {
         let error = reply.problem.map(|problem| {
             let mut error = json!({ "message": problem.message, "hint": problem.hint });
@@ -135,10 +155,14 @@ pub fn succeed(as_json: bool, reply: Reply) -> ExitCode {
             print(reply.human.trim_end_matches('\n'));
         }
         if let Some(problem) = &reply.problem {
-            report(&format!("{}: {}", problem.code, problem.message), None, problem.hint.as_deref());
+            let message = match problem.code {
+                Some(code) => format!("{code}: {}", problem.message),
+                None => problem.message.clone(),
+            };
+            report(&message, None, problem.hint.as_deref());
         }
     }
-    ExitCode::from(code.map_or(0, Code::exit))
+    ExitCode::from(exit)
 }
 
 /// Prints an error.

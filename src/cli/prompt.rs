@@ -168,6 +168,7 @@ mod tests {
             ..FileGrant::new(GuestPath::root(), Access::Read)
         }]));
         let text = describe(&Question {
+            ticket: "t-0123456789ab".parse().unwrap(),
             tool: &"a/b".parse().unwrap(),
             run: crate::ids::RunId::random().unwrap(),
             plugin: Some("p\u{1b}[2J"),

@@ -9,6 +9,8 @@ use super::output::{CliError, Reply};
 use super::update;
 use crate::gate::policy::Rule;
 use crate::ids::PackageName;
+use crate::journal::Sync;
+use crate::journal::record::Change;
 use crate::registry;
 
 #[derive(clap::Args)]
@@ -31,7 +33,11 @@ pub fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     }
     let text = registry::edit::remove(&edit.file.text, &args.name).map_err(CliError::input)?;
     edit.lock.0.remove(&args.name);
-    edit.store(&text)?;
-    let human = format!("Removed [tools.{}]. Its file was left where it is.", args.name);
+    edit.store(&text, "removed", &args.name)?;
+    // What comes under this name later is another package, and must not find what this one kept.
+    let forget = Change::Forget(args.name.to_string());
+    context.journal_of(&edit.file)?.commit_now(forget, Sync::Durable)?;
+    let human =
+        format!("Removed [tools.{}]. Its file was left where it is, and what it kept as state is gone.", args.name);
     Ok(Reply::new(json!({ "name": args.name }), human))
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::context::Context;
+use super::context::{Context, local_user};
 use super::output::{CliError, Reply};
 use crate::ids::GrantId;
 
@@ -14,7 +14,7 @@ pub struct Args {
 
 pub fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     let journal = context.journal()?;
-    match journal.revoke(args.id).map_err(|error| CliError::fault(error.to_string()))? {
+    match journal.revoke(args.id, &format!("command line: {}", local_user()))? {
         true => Ok(Reply::new(json!({ "id": args.id }), format!("Revoked {}. No call will use it again.", args.id))),
         false => Err(CliError::input(format!("there is no grant {} that could be revoked", args.id))
             .hint("`portcullis grants --all` lists them")),

@@ -1,11 +1,15 @@
 //! `serve`
 
+use std::sync::Arc;
+
 use super::context::Context;
 use super::output::{CliError, Reply, note};
+use crate::approval::{LeftBehind, Route};
 use crate::gate::policy::ToolGlob;
 use crate::host::{Host, HostError, RunOptions};
 use crate::ids::Principal;
 use crate::mcp;
+use crate::publication::config::RouteName;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -22,7 +26,9 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     reload_on_hangup(context.clone(), host.clone())?;
     let visible = (!args.tools.is_empty()).then(|| args.tools.clone());
     // Standard input belongs to the protocol, so this surface has no terminal to ask on.
-    let run = host.start(Principal::Local, RunOptions { visible, ..RunOptions::default() }).await?;
+    let ticket = |name: &RouteName| (*name == RouteName::Ticket).then(|| Arc::new(LeftBehind) as Arc<dyn Route>);
+    let routes = host.published().config.routes.stdio.iter().filter_map(ticket).collect();
+    let run = host.start(Principal::Local, RunOptions { visible, routes, ..RunOptions::default() }).await?;
     if !args.tools.is_empty() && !run.snapshot().tools().any(|(id, _)| run.shows(id)) {
         return Err(CliError::input("`--tools` matches no tool").hint("`portcullis list --json` names every tool"));
     }

@@ -36,7 +36,7 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     let changes = old.map(|old| old.changes(&Portrait::of(&package.component)));
     add::compile(context, &package).await?;
     edit.lock.0.insert(args.name.clone(), package.digest);
-    edit.store(&edit.file.text)?;
+    edit.store(&edit.file.text, "updated", &args.name)?;
     portrait::keep(context, &edit.file, &package)?;
     let mut human = match &changes {
         Some(changes) => portrait::changes(changes),

@@ -1,6 +1,7 @@
 //! Reason codes: one table with state, outcome and exit status.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
@@ -57,8 +58,10 @@ codes! {
     ConsentRequired "CONSENT_REQUIRED" Blocked 4;
     ConsentExpired "CONSENT_EXPIRED" Blocked 4;
     ConsentUsed "CONSENT_USED" Blocked 4;
+    TicketExpired "TICKET_EXPIRED" Blocked 4;
     GrantScopeMismatch "GRANT_SCOPE_MISMATCH" Awaiting 4;
     ToolError "TOOL_ERROR" Completed 1;
+    StateConflict "STATE_CONFLICT" Completed 1;
     LimitMemory "LIMIT_MEMORY" Completed 5;
     LimitCpu "LIMIT_CPU" Completed 5;
     LimitWall "LIMIT_WALL" Completed 5;
@@ -71,6 +74,7 @@ codes! {
     AuthorityMissing "AUTHORITY_MISSING" Completed 5;
     Indeterminate "INDETERMINATE" Indeterminate 6;
     Abandoned "ABANDONED" Indeterminate 6;
+    ResultNotKept "RESULT_NOT_KEPT" Indeterminate 6;
 }
 
 impl fmt::Display for Code {
@@ -78,6 +82,19 @@ impl fmt::Display for Code {
         f.write_str(self.as_str())
     }
 }
+
+impl FromStr for Code {
+    type Err = UnknownCode;
+
+    fn from_str(text: &str) -> Result<Self, UnknownCode> {
+        Self::ALL.iter().copied().find(|code| code.as_str() == text).ok_or(UnknownCode)
+    }
+}
+
+/// A text that is none of the codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is none of the reason codes, such as TOOL_DENIED or LIMIT_WALL")]
+pub struct UnknownCode;
 
 impl Serialize for Code {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

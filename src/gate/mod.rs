@@ -24,6 +24,7 @@ pub mod schema;
 mod table;
 mod votes;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -109,7 +110,7 @@ impl Confirmation {
 
     /// A human's yes to exactly this call with exactly this authority.
     pub fn accept(&self, route: &'static str, who: String) -> Answer {
-        Answer { call: self.call, shown: self.authority.clone(), route, who }
+        Answer { call: self.call, shown: self.authority.clone(), route: route.into(), who }
     }
 }
 
@@ -118,14 +119,19 @@ impl Confirmation {
 pub struct Answer {
     call: CallDigest,
     shown: Arc<Authority>,
-    route: &'static str,
+    route: Cow<'static, str>,
     who: String,
 }
 
 impl Answer {
+    /// An answer that was kept with the ticket of exactly this call.
+    pub(crate) fn kept(call: CallDigest, shown: Authority, route: String, who: String) -> Self {
+        Self { call, shown: Arc::new(shown), route: route.into(), who }
+    }
+
     /// The route that the answer came by.
-    pub fn route(&self) -> &'static str {
-        self.route
+    pub fn route(&self) -> &Cow<'static, str> {
+        &self.route
     }
 
     /// Who answered.
@@ -156,7 +162,7 @@ pub enum Basis {
     /// A human's answer to this very ask.
     Human {
         /// The way that it came.
-        route: &'static str,
+        route: Cow<'static, str>,
         /// Whose it is.
         who: String,
     },
@@ -560,7 +566,7 @@ impl<'a> Decision<'a> {
     fn basis(&self) -> Basis {
         // A human's yes is on record also where the policy has come to allow the call meanwhile.
         if let Some(answer) = self.facts.answer.filter(|answer| Some(answer.call) == self.facts.call) {
-            return Basis::Human { route: answer.route, who: answer.who.clone() };
+            return Basis::Human { route: answer.route.clone(), who: answer.who.clone() };
         }
         match (self.deciding(), self.grant, self.consent) {
             (Some(Source::Grant), Some(Ok(standing)), _) => {

@@ -340,8 +340,8 @@ impl World {
         let other = CallDigest::of_call(&self.tool, &PackageDigest::of(b"q"), b"{}");
         match name {
             "not asked" | "no before" => None,
-            "yes" => Some(Answer { call: self.call, shown, route: "t", who: "w".to_owned() }),
-            "yes to another call" => Some(Answer { call: other, shown, route: "t", who: "w".to_owned() }),
+            "yes" => Some(Answer { call: self.call, shown, route: "t".into(), who: "w".to_owned() }),
+            "yes to another call" => Some(Answer { call: other, shown, route: "t".into(), who: "w".to_owned() }),
             other => panic!("{other}"),
         }
     }

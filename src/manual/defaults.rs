@@ -3,17 +3,22 @@
 //! | what | default | set by |
 //! |---|---|---|
 //! | a call that no rule matches | ask | `[policy] default` |
-//! | an ask with nobody to ask | refused, `CONSENT_REQUIRED` | |
+//! | the routes of an ask | `portcullis call`: the terminal, then a ticket; `serve --stdio`: a ticket; an embedding program: none, so that an ask is refused, `CONSENT_REQUIRED` | `[approval] routes`, `RunOptions::routes` |
+//! | a ticket | waits 24 hours | `[approval] wait` |
+//! | tickets of one run that wait | 100 | `[limits] run.pending` |
+//! | a caller that gets a ticket | comes back with it | `call --wait`, `RunOptions::wait` |
 //! | an answer to a prompt | no, to this call, for the run | |
 //! | a launch grant | of the local user, for runs without a manifest, a day, uses not counted | `grant --principal --capability --run --expires --uses` |
 //! | the launch grants of a run | all that its principal had when it began, and those bound to it | `call --grant`, `RunOptions::grants` |
 //! | a consent | five minutes, once | |
 //! | a capability of a manifest | any arguments, `inherit`, not required, nothing delegated | `arguments`, `consent`, `required`, `delegate` |
-//! | arguments that are kept with an answer | whole, up to 64 KiB | `[policy] redact` |
+//! | arguments and results that are kept | whole, up to 64 KiB each, with a digest; arguments of a call that waits whole, a larger result until its caller has it | `[policy] redact` |
+//! | how long records are kept | for good | `prune` |
 //! | an `arguments` schema | at most 64 KiB, 32 levels, 10,000 parts with references unfolded, patterns of 16,000 positions with repetitions unfolded | |
 //! | a text that is held against a pattern or format | at most 16 KiB; a longer one permits nothing, and escapes no denial | |
 //! | a manifest | at most 256 KiB, 256 capabilities, patterns of 16,000 positions in all | |
-//! | files, HTTP, environment | none | `[tools.NAME]` |
+//! | files, HTTP, environment, state | none | `[tools.NAME]` |
+//! | the state of a tool | keys of 256 bytes, values of 64 KiB, 1 MiB for each scope of a package and principal | |
 //! | methods of an HTTP grant | GET, HEAD | `methods` |
 //! | a private, loopback or carrier-grade address | refused | `private = true` beside the grant |
 //! | a link-local address | refused | `private = true` beside a grant that names the address itself |
@@ -25,7 +30,7 @@
 //! | limits of a call | [`Limits::DEFAULT`](crate::authority::limits::Limits::DEFAULT) | `limits` of the package, a rule's `only`, or what the package declares; the smallest holds |
 //! | live resources, table elements, stack of a call | 1,000, 100,000, 512 KiB | |
 //! | calls at once, calls that wait | 64, 1,024 | `[limits] concurrent`, `queue` |
-//! | a commit of a call without effects | survives the process; with effects also the machine | `[journal] durability` |
+//! | a commit of a call without effects | survives the process, and within 10 ms the machine; with effects the machine before anything goes on | `[journal] durability` |
 //! | a folder that is listed | at most 10,000 entries | |
 //! | a guest path | at most 4,096 bytes, 256 segments | |
 //! | a path pattern | at most 64 segments, 8 stars in each | |

@@ -6,7 +6,7 @@ use rmcp::model::{CallToolResult, ContentBlock, JsonObject, MetaObject, Tool, To
 use serde_json::{Value as Json, json};
 
 use crate::gate::Denial;
-use crate::host::{Failure, Outcome, Output};
+use crate::host::{Awaiting, Failure, Indeterminate, Outcome, Output};
 use crate::publication::PublishedTool;
 
 /// A tool as a client sees it. The hints are the host's, computed from the package's ceiling.
@@ -58,13 +58,49 @@ fn wrapped_schema(schema: &Json) -> Json {
     wrapped
 }
 
-/// The result of a call.
+/// The result of a call, with its operation.
 pub fn result(published: Option<&PublishedTool>, outcome: &Outcome) -> CallToolResult {
+    let mut result = content(published, outcome);
+    let mut meta = MetaObject::default();
+    meta.insert("portcullis/operation".to_owned(), json!(outcome.operation().to_string()));
+    result.meta = Some(meta);
+    result
+}
+
+fn content(published: Option<&PublishedTool>, outcome: &Outcome) -> CallToolResult {
     match outcome {
         Outcome::Done(output) => done(published, output),
         Outcome::Failed(failure) => failed(failure),
         Outcome::Blocked(blocked) => denied(&blocked.denial),
+        Outcome::Awaiting(awaiting) => waits(awaiting),
+        Outcome::Indeterminate(known) => unknown(known),
     }
+}
+
+/// A call that waits for a human. How it is answered is for the operator and stays here.
+fn waits(awaiting: &Awaiting) -> CallToolResult {
+    let until = humantime::format_rfc3339_seconds(awaiting.until).to_string();
+    let text = format!(
+        "A human must allow this call, and has not been asked or has not answered yet: {}. It waits as the ticket {} until \
+         {until}; the same call, made again, comes back with the result once there is one.",
+        awaiting.reason, awaiting.ticket
+    );
+    let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
+    let mut awaits = json!({ "ticket": awaiting.ticket, "until": until, "reason": awaiting.reason });
+    if let Some(carries) = awaiting.carries {
+        awaits["carries"] = json!(carries);
+    }
+    result.structured_content = Some(json!({ "awaiting": awaits }));
+    result
+}
+
+/// A call of which nobody knows how it ended, with what is known.
+fn unknown(known: &Indeterminate) -> CallToolResult {
+    let mut result = CallToolResult::error(vec![ContentBlock::text(format!("{}: {}", known.code, known.text))]);
+    result.structured_content = Some(json!({
+        "indeterminate": { "code": known.code, "reason": known.text, "effects": known.effects }
+    }));
+    result
 }
 
 fn done(published: Option<&PublishedTool>, output: &Output) -> CallToolResult {

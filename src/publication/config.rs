@@ -7,6 +7,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -18,11 +19,15 @@ use crate::authority::environment::Environment;
 use crate::authority::files::Access;
 use crate::authority::grammar::{FileEntry, HttpEntry, LimitEntries, Unenforced, file_axis, http_axis};
 use crate::authority::limits::Limits;
+use crate::authority::state::StateScope;
 use crate::authority::template::Only;
 use crate::gate::policy::{DefaultVerdict, Policy, Rule, RuleVerdict, ToolGlob};
 use crate::gate::schema::ArgumentSchema;
 use crate::ids::PackageName;
 use crate::sandbox;
+
+/// How long a ticket waits, unless the configuration says otherwise.
+const WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Largest configuration file, in bytes.
 pub const CONFIG_MAX: u64 = 4 << 20;
@@ -38,6 +43,10 @@ pub struct Config {
     pub redact: Vec<Redaction>,
     /// Routes that an ask is offered on.
     pub routes: Routes,
+    /// How long a ticket may wait.
+    pub wait: Duration,
+    /// Most calls of one run that may wait for a human.
+    pub pending: u32,
     /// Calls at once.
     pub concurrent: u32,
     /// Calls that may wait for a slot.
@@ -64,6 +73,8 @@ pub struct ToolConfig {
     pub expose: Option<BTreeSet<String>>,
     /// What the host grants at most.
     pub authority: Authority,
+    /// Functions that may be run again without repeating an effect, as the host says: never as the package does.
+    pub idempotent: BTreeSet<String>,
     /// The limits that the file sets; the authority has the defaults for the others.
     pub limits: Limits,
     /// The line of the table.
@@ -73,8 +84,10 @@ pub struct ToolConfig {
 /// The routes of each surface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routes {
-    /// `portcullis call` on a terminal.
+    /// `portcullis call`.
     pub call: Vec<RouteName>,
+    /// `portcullis serve --stdio`.
+    pub stdio: Vec<RouteName>,
 }
 
 /// Where a human can be asked.
@@ -83,6 +96,15 @@ pub struct Routes {
 pub enum RouteName {
     /// The terminal that the command runs on.
     Terminal,
+    /// The ticket is left to be answered later.
+    Ticket,
+}
+
+/// Where a human can be asked by a server whose standard streams belong to the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum StdioRoute {
+    Ticket,
 }
 
 /// When a commit must have reached the disk.
@@ -157,14 +179,14 @@ struct Tool {
     _sockets: Option<Unenforced>,
     #[serde(rename = "credentials")]
     _credentials: Option<Unenforced>,
-    #[serde(rename = "state")]
-    _state: Option<Unenforced>,
+    #[serde(default)]
+    state: StateScope,
+    #[serde(default)]
+    idempotent: BTreeSet<String>,
     #[serde(rename = "elicit")]
     _elicit: Option<Unenforced>,
     #[serde(rename = "sample")]
     _sample: Option<Unenforced>,
-    #[serde(rename = "idempotent")]
-    _idempotent: Option<Unenforced>,
     #[serde(rename = "mcp")]
     _mcp: Option<Unenforced>,
 }
@@ -207,16 +229,24 @@ impl<'de> Deserialize<'de> for Glob {
 struct Approval {
     #[serde(default)]
     routes: RoutesTable,
-    #[serde(rename = "wait")]
-    _wait: Option<Unenforced>,
+    #[serde(default, deserialize_with = "waiting_time")]
+    wait: Option<Duration>,
+}
+
+/// A ticket waits from a second to a year.
+fn waiting_time<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match humantime::parse_duration(&text) {
+        Ok(time) if time >= Duration::from_secs(1) && time <= Duration::from_secs(366 * 24 * 60 * 60) => Ok(Some(time)),
+        _ => Err(serde::de::Error::custom("a time such as `30m`, `24h` or `7d`, from 1s to 366d")),
+    }
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct RoutesTable {
     call: Option<Vec<RouteName>>,
-    #[serde(rename = "stdio")]
-    _stdio: Option<Unenforced>,
+    stdio: Option<Vec<StdioRoute>>,
     #[serde(rename = "http")]
     _http: Option<Unenforced>,
 }
@@ -228,13 +258,31 @@ struct HostLimits {
     queue: u32,
     #[serde(rename = "memory_total")]
     _memory_total: Option<Unenforced>,
-    #[serde(rename = "run")]
-    _run: Option<Unenforced>,
+    #[serde(default)]
+    run: RunLimits,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RunLimits {
+    pending: u32,
+    #[serde(rename = "calls")]
+    _calls: Option<Unenforced>,
+    #[serde(rename = "bytes_written")]
+    _bytes_written: Option<Unenforced>,
+    #[serde(rename = "requests")]
+    _requests: Option<Unenforced>,
+}
+
+impl Default for RunLimits {
+    fn default() -> Self {
+        Self { pending: 100, _calls: None, _bytes_written: None, _requests: None }
+    }
 }
 
 impl Default for HostLimits {
     fn default() -> Self {
-        Self { concurrent: Spanned::new(0..0, 64), queue: 1024, _memory_total: None, _run: None }
+        Self { concurrent: Spanned::new(0..0, 64), queue: 1024, _memory_total: None, run: RunLimits::default() }
     }
 }
 
@@ -307,6 +355,7 @@ impl Config {
         }
         let redact =
             file.policy.redact.into_iter().map(|pointer| redaction(&source, pointer)).collect::<Result<_, _>>()?;
+        let routes = file.approval.routes;
         let concurrent = *file.limits.concurrent.get_ref();
         if !(1..=1000).contains(&concurrent) {
             let span = Some(file.limits.concurrent.span());
@@ -316,7 +365,15 @@ impl Config {
             tools,
             policy: Policy { default: file.policy.default, rules },
             redact,
-            routes: Routes { call: file.approval.routes.call.unwrap_or_else(|| vec![RouteName::Terminal]) },
+            routes: Routes {
+                call: routes.call.unwrap_or_else(|| vec![RouteName::Terminal, RouteName::Ticket]),
+                stdio: match routes.stdio {
+                    None => vec![RouteName::Ticket],
+                    Some(routes) => routes.into_iter().map(|StdioRoute::Ticket| RouteName::Ticket).collect(),
+                },
+            },
+            wait: file.approval.wait.unwrap_or(WAIT),
+            pending: file.limits.run.pending,
             concurrent,
             queue: file.limits.queue,
             durability: file.journal.durability,
@@ -326,24 +383,27 @@ impl Config {
 
 /// An unknown key is told which ones there are: those that this version accepts.
 fn without_unenforced(mut message: String) -> String {
-    const UNENFORCED: [&str; 13] = [
+    const UNENFORCED: [&str; 11] = [
         "sockets",
         "credentials",
-        "state",
         "elicit",
         "sample",
-        "idempotent",
         "mcp",
         "routes",
-        "wait",
-        "stdio",
         "http",
         "memory_total",
-        "run",
+        "calls",
+        "bytes_written",
+        "requests",
     ];
-    // `http` of a package is enforced, `http` of the routes is not.
-    let routes = message.contains("`call`");
-    for name in UNENFORCED.iter().filter(|name| routes || **name != "http") {
+    // `http` of a package is enforced, `http` of the routes is not; and `requests` of a call is, that of a run is not.
+    let (routes, run) = (message.contains("`call`"), message.contains("`pending`"));
+    let is_meant = |name: &str| match name {
+        "http" => routes,
+        "requests" => run,
+        _ => true,
+    };
+    for name in UNENFORCED.iter().filter(|name| is_meant(name)) {
         if let Some((before, after)) = message.clone().split_once("expected one of ") {
             let after = after.replace(&format!("`{name}`, "), "").replace(&format!(", `{name}`"), "");
             message = format!("{before}expected one of {after}");
@@ -433,8 +493,10 @@ fn tool_config(source: &Source<'_>, folder: &Path, tool: Tool, line: usize) -> R
         Environment::These(environment.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect());
     authority.clock = tool.clock;
     authority.random = tool.random;
+    authority.state = tool.state;
     authority.limits = limits.or(&Limits::DEFAULT);
-    Ok(ToolConfig { source: folder.join(text), expose: tool.expose, authority, limits, line })
+    let (expose, idempotent) = (tool.expose, tool.idempotent);
+    Ok(ToolConfig { source: folder.join(text), expose, authority, idempotent, limits, line })
 }
 
 /// A leading `~` means the user's home, as in a shell.

@@ -206,13 +206,15 @@ pub fn unusable(package: &Package, expose: Option<&BTreeSet<String>>) -> Option<
 
 fn check_exposed(path: &Path, name: &PackageName, tool: &ToolConfig, package: &Package) -> Result<(), ConfigError> {
     let known: BTreeSet<&str> = package.component.functions.iter().map(|function| function.name.as_str()).collect();
-    let unknown = tool.expose.iter().flatten().find(|exposed| !known.contains(exposed.as_str()));
+    let exposed = tool.expose.iter().flatten().map(|function| ("expose", function));
+    let idempotent = tool.idempotent.iter().map(|function| ("idempotent", function));
+    let unknown = exposed.chain(idempotent).find(|(_, function)| !known.contains(function.as_str()));
     match unknown {
         None => Ok(()),
-        Some(exposed) => Err(ConfigError {
+        Some((key, function)) => Err(ConfigError {
             file: path.to_owned(),
             line: Some(tool.line),
-            message: format!("`expose` of [tools.{name}] names `{exposed}`, which the package does not have"),
+            message: format!("`{key}` of [tools.{name}] names `{function}`, which the package does not have"),
             hint: Some(format!("it has: {}", known.into_iter().collect::<Vec<_>>().join(", "))),
         }),
     }

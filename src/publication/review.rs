@@ -270,6 +270,9 @@ fn wider(tool: &ToolConfig, package: &Package) -> Vec<String> {
     if granted.random && !declared.random {
         found.push("grants randomness, which the package does not declare".to_owned());
     }
+    if granted.state > declared.state {
+        found.push(format!("grants the state `{}`, and the package declares `{}`", granted.state, declared.state));
+    }
     let least = tool.limits.meet(&needs.limits.into()).named();
     let above = tool.limits.named().into_iter().filter(|set| !least.contains(set));
     found.extend(above.map(|(name, value)| format!("sets the limit {name} to {value}, and the package declares less")));

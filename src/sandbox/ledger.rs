@@ -1,10 +1,11 @@
 //! What the handles of one call saw: effects, refusals, and the limit that was hit.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use crate::gate::codes::Code;
@@ -39,10 +40,10 @@ impl fmt::Display for LimitHit {
 impl std::error::Error for LimitHit {}
 
 /// One thing that a handle did outside of the sandbox.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effect {
     /// `file.read`, `file.write`, `file.create`, `file.remove`, `folder.list` or `http`.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// The guest path, or method and URL.
     pub target: String,
 }
@@ -75,7 +76,7 @@ impl Ledger {
     /// Notes an effect. Equal ones are kept once.
     pub fn effect(&self, kind: &'static str, target: String) {
         let mut kept = self.kept();
-        let effect = Effect { kind, target: escape_text(&target, LINE_MAX) };
+        let effect = Effect { kind: Cow::Borrowed(kind), target: escape_text(&target, LINE_MAX) };
         if kept.effects.contains(&effect) {
             return;
         }
@@ -168,7 +169,7 @@ impl Ledger {
         let mut kept = self.kept();
         if kept.dropped > 0 {
             let dropped = std::mem::take(&mut kept.dropped);
-            kept.effects.push(Effect { kind: "more", target: format!("{dropped} further effects") });
+            kept.effects.push(Effect { kind: Cow::Borrowed("more"), target: format!("{dropped} further effects") });
         }
         (std::mem::take(&mut kept.effects), std::mem::take(&mut kept.refusals))
     }

@@ -5,6 +5,7 @@
 //! | files | `files` |
 //! | http | `http` |
 //! | clock, random | `time` |
+//! | state | `state` |
 //! | standard streams | `stdio` |
 //! | memory, tables | `limits` |
 //!
@@ -17,6 +18,7 @@ mod files;
 mod http;
 mod ledger;
 mod limits;
+mod state;
 mod stdio;
 mod time;
 
@@ -53,6 +55,8 @@ use http::HttpHandle;
 use ledger::Ledger;
 pub use ledger::{Effect, LimitHit};
 use limits::{Meter, RESOURCES_MAX};
+use state::StateHandle;
+pub use state::{Entries, StateCommand, StateSource};
 use stdio::Capture;
 
 /// The interfaces that a component may import, without their version: WASI 0.2.
@@ -88,8 +92,17 @@ const OFFERED: [&str; 25] = [
 const INERT: [&str; 4] =
     ["wasi:sockets/tcp", "wasi:sockets/tcp-create-socket", "wasi:sockets/udp", "wasi:sockets/udp-create-socket"];
 
+/// The host's own interfaces, with the version that this host speaks.
+const OWN: [(&str, &str); 1] = [("portcullis:tool/state", "0.1.0")];
+
 /// Whether the host offers an import, given with or without its version.
 pub fn offers(import: &str) -> bool {
+    let own = |(name, version)| {
+        import == name || import.strip_prefix(name).and_then(|it| it.strip_prefix('@')) == Some(version)
+    };
+    if OWN.into_iter().any(own) {
+        return true;
+    }
     let (name, version) = import.split_once('@').unwrap_or((import, "0.2.0"));
     (OFFERED.contains(&name) || INERT.contains(&name)) && version.starts_with("0.2.")
 }
@@ -141,6 +154,8 @@ pub enum Ended {
         /// A sentence for the model.
         text: String,
     },
+    /// Not at all, by a fault of the host: nothing has run.
+    Unstarted(String),
     /// By a fault of the host.
     Fault(String),
 }
@@ -158,6 +173,8 @@ pub struct Execution {
     pub backtrace: Option<String>,
     /// What the handles did outside.
     pub effects: Vec<Effect>,
+    /// What is to be kept in the tool's state; nothing where the call did not succeed.
+    pub commands: Vec<StateCommand>,
     /// What the handles refused.
     pub refusals: Vec<String>,
     /// From the permit to the end.
@@ -173,6 +190,7 @@ struct State {
     files: FileHandles,
     http_ctx: WasiHttpCtx,
     http: HttpHandle,
+    kept: StateHandle,
     meter: Meter,
     cpu: Cpu,
     cpu_limit: Option<Duration>,
@@ -210,6 +228,10 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
     impl wasmtime::component::HasData for HasTable {
         type Data<'a> = &'a mut ResourceTable;
     }
+    struct HasKept;
+    impl wasmtime::component::HasData for HasKept {
+        type Data<'a> = &'a mut StateHandle;
+    }
     let mut l = Linker::<State>::new(engine);
     io::error::add_to_linker::<State, HasTable>(&mut l, |s| &mut s.table)?;
     io::poll::add_to_linker::<State, HasTable>(&mut l, |s| &mut s.table)?;
@@ -241,6 +263,7 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
     sockets::udp::add_to_linker::<State, WasiSockets>(&mut l, State::sockets)?;
     sockets::udp_create_socket::add_to_linker::<State, WasiSockets>(&mut l, State::sockets)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut l)?;
+    state::bindings::add_to_linker::<State, HasKept>(&mut l, |s| &mut s.kept)?;
     Ok(l)
 }
 
@@ -353,6 +376,7 @@ impl Sandbox {
     }
 
     /// Runs one permitted call: spends the permit, mints its handles, and throws the instance away, whatever happened.
+    #[allow(clippy::too_many_arguments, reason = "each is another part of one call")]
     pub async fn execute(
         &self,
         program: &Program,
@@ -360,6 +384,7 @@ impl Sandbox {
         call: &CallDigest,
         arguments: &[Val],
         permit: Permit,
+        state: Option<Arc<dyn StateSource>>,
         cancel: &CancellationToken,
     ) -> Execution {
         let started = Instant::now();
@@ -368,16 +393,17 @@ impl Sandbox {
         let authority = match permit.spend(call, started) {
             Ok(authority) => authority,
             Err(error @ (PermitError::OtherCall | PermitError::Expired)) => {
-                return unstarted(Ended::Fault(error.to_string()));
+                return unstarted(Ended::Unstarted(error.to_string()));
             }
         };
         let limits = authority.limits.or(&Limits::DEFAULT);
         let stdout = Capture::new(limits.log.unwrap_or(0));
         let stderr = Capture::new(limits.log.unwrap_or(0));
-        let state = match self.mint(&authority, &limits, operation, call, &ledger, (&stdout, &stderr)) {
+        let kept = StateHandle::mint(authority.state, state, ledger.clone());
+        let state = match self.mint(&authority, &limits, operation, call, &ledger, (&stdout, &stderr), kept) {
             Ok(state) => state,
             Err(error) => {
-                return unstarted(Ended::Fault(format!("a granted folder cannot be opened: {error}")));
+                return unstarted(Ended::Unstarted(format!("a granted folder cannot be opened: {error}")));
             }
         };
         let cpu = state.cpu.clone();
@@ -404,6 +430,7 @@ impl Sandbox {
             (None, called) => called,
         };
         let refused = store.data().meter.refused.clone();
+        let commands = store.data().kept.commands();
         // Whatever the end, nothing of this store is used again.
         drop(store);
 
@@ -414,9 +441,15 @@ impl Sandbox {
                 (stopped(&error, refused, &limits, &stderr.text()), backtrace)
             }
         };
+        let commands = if matches!(ended, Ended::Returned(_)) { commands } else { Vec::new() };
+        for command in &commands {
+            let kind = if command.value.is_some() { "state.set" } else { "state.remove" };
+            ledger.effect(kind, format!("{} {}", command.scope, command.key));
+        }
         let (effects, refusals) = ledger.take();
         Execution {
             ended,
+            commands,
             stdout: stdout.text(),
             stderr: stderr.text(),
             backtrace,
@@ -443,6 +476,7 @@ impl Sandbox {
         Ok(folder)
     }
 
+    #[allow(clippy::too_many_arguments, reason = "each is another part of one call")]
     fn mint(
         &self,
         authority: &Authority,
@@ -451,6 +485,7 @@ impl Sandbox {
         call: &CallDigest,
         ledger: &Arc<Ledger>,
         (stdout, stderr): (&Capture, &Capture),
+        kept: StateHandle,
     ) -> std::io::Result<State> {
         let mut builder = WasiCtx::builder();
         builder
@@ -490,6 +525,7 @@ impl Sandbox {
             files,
             http_ctx,
             http,
+            kept,
             meter: Meter::new(limits.memory.unwrap_or(u64::MAX)),
             cpu: Cpu::default(),
             cpu_limit: limits.cpu,
@@ -573,6 +609,7 @@ fn unstarted(ended: Ended) -> Execution {
         stderr: String::new(),
         backtrace: None,
         effects: Vec::new(),
+        commands: Vec::new(),
         refusals: Vec::new(),
         elapsed: Duration::ZERO,
         cpu: Duration::ZERO,

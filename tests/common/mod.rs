@@ -110,6 +110,13 @@ impl World {
         Places::new(&self.path("state"), &shared("cache"), &shared("keys")).unwrap()
     }
 
+    /// The journal, as another process sees it.
+    pub fn journal(&self) -> portcullis::journal::Journal {
+        let config = std::fs::canonicalize(self.path("portcullis.toml")).unwrap();
+        let places = self.places();
+        portcullis::journal::Journal::open(&places.of_config(&config).unwrap(), &places.key().unwrap()).unwrap()
+    }
+
     pub fn host(&self) -> Host {
         let file = ConfigFile::read(&self.path("portcullis.toml")).unwrap();
         Host::publish(&file, &self.places()).unwrap()

@@ -93,7 +93,8 @@ impl User {
             .env_clear()
             .env("PATH", std::env::var("PATH").unwrap())
             .env("HOME", self.home.path())
-            .env("XDG_STATE_HOME", cache.join("state"))
+            .env("XDG_STATE_HOME", self.home.path().join("state"))
+            .env("XDG_DATA_HOME", cache.join("data"))
             .env("XDG_CACHE_HOME", cache.join("cache"));
         command
     }

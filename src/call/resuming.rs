@@ -1,0 +1,363 @@
+//! Calls that are gone on with: after an answer, after a crash, or because their caller asks once more.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::SystemTime;
+
+use tokio_util::sync::CancellationToken;
+
+use super::asking::{ask, left};
+use super::records::{LOST, redacted};
+use super::{Arguments, CANCELLED, Call, Proceeded, know, not_run, slot};
+use crate::authority::Authority;
+use crate::gate::codes::Code;
+use crate::gate::{Answer, Basis, Verdict};
+use crate::host::{Host, HostError, Outcome, Run};
+use crate::ids::{OperationId, OwnerId, TicketId};
+use crate::journal::record::{CallChange, CallRecord, Change, Ending, Kept};
+use crate::journal::recovery::recovered;
+use crate::journal::ticket::{Answered, Claim};
+use crate::journal::{CallState, Event, Journal, JournalError, Sync, TicketError};
+use crate::publication::PackageState;
+use crate::publication::config::Redaction;
+
+pub(crate) use super::records::outcome;
+
+/// Why an answer was not taken. The ticket is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    /// The ticket has no place for it.
+    #[error(transparent)]
+    Ticket(TicketError),
+    /// What would run is not what was asked about.
+    #[error("{0}")]
+    Changed(String),
+    /// A fault of the host.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+impl From<JournalError> for AnswerError {
+    fn from(error: JournalError) -> Self {
+        match error {
+            JournalError::Ticket(error) => Self::Ticket(error),
+            error => Self::Host(error.into()),
+        }
+    }
+}
+
+/// Waits until the call of a ticket has ended. What a human allowed goes on when the waiting is cancelled.
+pub(crate) async fn wait(host: &Host, ticket: TicketId, cancel: &CancellationToken) -> Result<Outcome, HostError> {
+    let journal = host.journal();
+    let find = || match journal.ticket(ticket) {
+        Ok(Some(record)) => Ok(record),
+        Ok(None) => Err(HostError::Fault(format!("the ticket {ticket} is gone"))),
+        Err(error) => Err(error.into()),
+    };
+    let operation = find()?.operation;
+    tokio::select! {
+        biased;
+        () = cancel.cancelled() => Ok(not_run(operation, Code::Cancelled, CANCELLED)),
+        outcome = until_settled(host, find) => outcome,
+    }
+}
+
+/// Waits until a call has ended.
+pub(super) async fn settled(host: &Host, operation: OperationId) -> Result<Outcome, HostError> {
+    let journal = host.journal();
+    until_settled(host, || match journal.call(operation) {
+        Ok(Some(record)) => Ok(record),
+        Ok(None) => Err(HostError::Fault("the record of a call is gone".to_owned())),
+        Err(error) => Err(error.into()),
+    })
+    .await
+}
+
+async fn until_settled(host: &Host, find: impl Fn() -> Result<CallRecord, HostError>) -> Result<Outcome, HostError> {
+    let mut changes = host.changes();
+    loop {
+        let record = find()?;
+        let waits =
+            matches!(record.state, CallState::Awaiting { .. } | CallState::Executing { .. } | CallState::Requested);
+        if !waits && !record.held {
+            return Ok(outcome(record));
+        }
+        if !matches!(record.state, CallState::Awaiting { .. }) && !host.journal().is_alive(record.owner) {
+            let redact = host.published().config.redact.clone();
+            recover_one(host.journal(), &record, &redact)?;
+            continue;
+        }
+        changes.next().await;
+    }
+}
+
+/// A human's answer to a ticket, from wherever it comes. With a yes the call's owner goes on, or this process where that has
+/// ended; either way the outcome is waited for.
+pub(crate) async fn answer(
+    host: &Host,
+    ticket: TicketId,
+    yes: bool,
+    answered: Answered,
+    cancel: &CancellationToken,
+) -> Result<Outcome, AnswerError> {
+    let journal = host.journal();
+    let record = journal.ticket(ticket)?.ok_or(AnswerError::Ticket(TicketError::Unknown))?;
+    if !yes {
+        let basis = Basis::Human { route: answered.route.into(), who: answered.who };
+        let redact = &host.published().config.redact;
+        let change = CallChange {
+            code: Some(Code::ConsentRefused),
+            text: Some("a human said no to this call".to_owned()),
+            basis: Some(basis),
+            claim: Some(Claim::Fresh),
+            arguments: record.arguments.as_ref().map(|arguments| redacted(arguments, redact)),
+            note: answered.note,
+            ..CallChange::new(record.operation, answered.at, Event::Refuse)
+        };
+        return match journal.commit(Change::Call(Box::new(change)), Sync::Durable).await {
+            Ok(_) => Ok(super::records::recorded(journal, record.operation)?),
+            Err(JournalError::Transition(error)) => {
+                Err(AnswerError::Ticket(ended(&record).unwrap_or(TicketError::Ended(error.state.as_str()))))
+            }
+            Err(error) => Err(error.into()),
+        };
+    }
+    is_what_was_asked(host, &record)?;
+    journal.commit(Change::Answer(ticket, answered), Sync::Durable).await?;
+    let mut changes = host.changes();
+    loop {
+        let Some(record) = journal.ticket(ticket)? else { return Err(AnswerError::Ticket(TicketError::Unknown)) };
+        match record.state {
+            CallState::Awaiting { .. } if record.owner == journal.owner() || !journal.is_alive(record.owner) => {
+                resume(host, ticket, cancel).await?;
+                // Nobody has gone on with it, and nobody will: its time is over.
+                if expire(host, ticket).await? {
+                    return Err(AnswerError::Ticket(TicketError::Expired));
+                }
+            }
+            CallState::Awaiting { .. } => {}
+            _ => return Ok(settled(host, record.operation).await?),
+        }
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Ok(not_run(record.operation, Code::Cancelled, "nobody waits for the call any longer; it goes on")),
+            () = changes.next() => {}
+        }
+    }
+}
+
+/// Who was first, where somebody was.
+fn ended(record: &CallRecord) -> Option<TicketError> {
+    let kept = record.ticket.as_ref()?;
+    kept.ticket.permits(Claim::Fresh, kept.ticket.asked).err()
+}
+
+/// Principal, run, call and arguments are those of the record; here the package is looked at, before an answer is taken.
+fn is_what_was_asked(host: &Host, record: &CallRecord) -> Result<(), AnswerError> {
+    if !matches!(record.state, CallState::Awaiting { .. }) {
+        return Err(AnswerError::Ticket(ended(record).unwrap_or(TicketError::Ended(record.state.as_str()))));
+    }
+    let snapshot = &host.published().snapshot;
+    let tool = snapshot.tool(&record.tool);
+    let changed = match tool {
+        Some(tool) => Some(tool.package.digest) != record.package || !tool.package.is_unchanged(),
+        None => {
+            let name = record.tool.package().parse().ok();
+            matches!(name.and_then(|name| snapshot.packages.get(&name)), Some(PackageState::Changed))
+        }
+    };
+    if changed {
+        let text = format!("the package of `{}` has changed since the call was made; the ticket waits on", record.tool);
+        return Err(AnswerError::Changed(text));
+    }
+    Ok(())
+}
+
+/// Goes on with a call whose ticket was answered with a yes: the stored values run, if the gate still lets them, under the
+/// authority of now met with the one that was shown.
+pub(super) async fn resume(host: &Host, ticket: TicketId, cancel: &CancellationToken) -> Result<(), HostError> {
+    let Some(record) = host.journal().ticket(ticket)? else { return Ok(()) };
+    let CallRecord { state: CallState::Awaiting { .. }, operation, call: Some(digest), .. } = record else {
+        return Ok(());
+    };
+    let Some(kept) = &record.ticket else { return Ok(()) };
+    let Some(answered) = &kept.ticket.answer else { return Ok(()) };
+    let shown = Authority::restore(&kept.shown)
+        .ok_or_else(|| JournalError::Malformed(format!("what the ticket {ticket} showed")))?;
+    let answer = Answer::kept(digest, shown, answered.route.clone(), answered.who.clone());
+    let run = Run::resumed(host, &record);
+    let _slot = match slot(&run, operation, cancel).await {
+        Ok(slot) => slot,
+        Err(outcome) if outcome.code() == Some(Code::LimitHost) => {
+            return Err(HostError::Fault("this host has as many calls waiting as it allows".to_owned()));
+        }
+        Err(_) => return Ok(()),
+    };
+    let arguments = record.arguments.clone().map_or(Arguments::Unknown, Arguments::Parsed);
+    let mut known = know(&run, record.tool.as_str(), arguments);
+    if known.tool.is_some() && known.call != Some(digest) {
+        known.registry = Some(crate::gate::Availability::Changed);
+    }
+    let mut call = Call { run: &run, operation, known, of_step: false, cancel };
+    match call.proceed(Some((&answer, Claim::Stored))).await? {
+        Proceeded::Ended(outcome) => {
+            tracing::info!(%ticket, code = outcome.code().map_or("done", Code::as_str), "resumed");
+            Ok(())
+        }
+        Proceeded::Overtaken => Ok(()),
+        Proceeded::Asked(_) => Err(HostError::Fault("an answered call was asked about again".to_owned())),
+    }
+}
+
+/// Ends a call whose ticket has waited for too long; true where it has.
+pub(super) async fn expire(host: &Host, ticket: TicketId) -> Result<bool, HostError> {
+    let Some(record) = host.journal().ticket(ticket)? else { return Ok(false) };
+    let now = SystemTime::now();
+    let is_late = record.ticket.as_ref().is_some_and(|kept| kept.ticket.permits(Claim::Expiry, now).is_ok());
+    if !is_late || !matches!(record.state, CallState::Awaiting { .. }) {
+        return Ok(false);
+    }
+    let redact = &host.published().config.redact;
+    let change = CallChange {
+        code: Some(Code::TicketExpired),
+        text: Some("a human had to allow this call, and did not in time".to_owned()),
+        claim: Some(Claim::Expiry),
+        arguments: record.arguments.as_ref().map(|arguments| redacted(arguments, redact)),
+        ..CallChange::new(record.operation, now, Event::Refuse)
+    };
+    match host.journal().commit(Change::Call(Box::new(change)), Sync::Durable).await {
+        Ok(_) => Ok(true),
+        Err(JournalError::Ticket(_) | JournalError::Transition(_)) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Finishes what ended hosts have left, and runs nothing. Only the calls of the dead are touched.
+///
+/// # Errors
+///
+/// The journal cannot be read or written.
+pub(crate) fn recover(journal: &Journal, redact: &[Redaction]) -> Result<(), JournalError> {
+    let mut alive: HashMap<OwnerId, bool> = HashMap::new();
+    let mut steps = BTreeSet::new();
+    for record in journal.unfinished()? {
+        if *alive.entry(record.owner).or_insert_with(|| journal.is_alive(record.owner)) {
+            continue;
+        }
+        recover_call(journal, &record, redact)?;
+        if record.held {
+            steps.insert((record.operation.run, record.operation.step));
+        }
+    }
+    for (run, step) in steps {
+        journal.commit_now(Change::Step { run, step, at: SystemTime::now() }, Sync::Committed)?;
+    }
+    journal.flush()?;
+    journal.forget_owners();
+    Ok(())
+}
+
+fn recover_one(journal: &Journal, record: &CallRecord, redact: &[Redaction]) -> Result<(), JournalError> {
+    recover_call(journal, record, redact)?;
+    if record.held {
+        let OperationId { run, step, .. } = record.operation;
+        journal.commit_now(Change::Step { run, step, at: SystemTime::now() }, Sync::Durable)?;
+    }
+    Ok(())
+}
+
+fn recover_call(journal: &Journal, record: &CallRecord, redact: &[Redaction]) -> Result<(), JournalError> {
+    let Some(event) = recovered(record) else { return Ok(()) };
+    let (code, text) = match event {
+        Event::Lose => (Code::Indeterminate, LOST),
+        _ => (Code::Abandoned, "its host ended before the call did, and nothing is lost by making it again"),
+    };
+    let effects = serde_json::json!([]);
+    let change = CallChange {
+        code: Some(code),
+        text: Some(text.to_owned()),
+        ending: Some(Ending { result: None, effects, writes: Vec::new(), held: false }),
+        arguments: record.arguments.as_ref().map(|arguments| redacted(arguments, redact)),
+        ..CallChange::new(record.operation, SystemTime::now(), event)
+    };
+    match journal.commit_now(Change::Call(Box::new(change)), Sync::Committed) {
+        Ok(_) => {
+            tracing::warn!(operation = %record.operation, tool = %record.tool, %code, "a call whose host ended");
+            Ok(())
+        }
+        // Another process has looked after it meanwhile.
+        Err(JournalError::Transition(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Presents an operation once more: the same result, and never a second effect. A call that nothing is lost by is run again.
+/// None where no such operation is on record for this caller, run, tool and these arguments.
+pub(crate) async fn repeat(
+    run: &Run,
+    operation: OperationId,
+    tool: &str,
+    arguments: Arguments<'_>,
+    cancel: &CancellationToken,
+) -> Result<Option<Outcome>, HostError> {
+    let host = &run.shared.host;
+    let journal = host.journal();
+    let known = know(run, tool, arguments);
+    let mut call = Call { run, operation, known, of_step: false, cancel };
+    let mut changes = host.changes();
+    loop {
+        let Some(record) = journal.call(operation)? else { return Ok(None) };
+        if operation.run != run.id() || !is_same(&call, &record) {
+            return Ok(None);
+        }
+        let is_alive = journal.is_alive(record.owner);
+        match record.state {
+            CallState::Abandoned { .. } => {}
+            CallState::Awaiting { ticket, .. } => return left(run, ticket, cancel).await.map(Some),
+            CallState::Requested | CallState::Executing { .. } if is_alive => {
+                tokio::select! {
+                    biased;
+                    () = cancel.cancelled() => return Ok(Some(not_run(operation, Code::Cancelled, CANCELLED))),
+                    () = changes.next() => continue,
+                }
+            }
+            CallState::Completed if record.held && is_alive => {
+                changes.next().await;
+                continue;
+            }
+            _ if !is_alive && (record.held || recovered(&record).is_some()) => {
+                recover_one(journal, &record, &host.published().config.redact)?;
+                continue;
+            }
+            _ => return Ok(Some(outcome(record))),
+        }
+        let slot = match slot(run, operation, cancel).await {
+            Ok(slot) => slot,
+            Err(outcome) => return Ok(Some(outcome)),
+        };
+        let decided = match call.decide(None)? {
+            Verdict::Deny(denial) => return call.block(denial).await.map(Some),
+            Verdict::Confirm(confirmation) => Proceeded::Asked(confirmation),
+            Verdict::Allow(_) => call.proceed(None).await?,
+        };
+        match decided {
+            Proceeded::Ended(outcome) => return Ok(Some(*outcome)),
+            Proceeded::Overtaken => {}
+            Proceeded::Asked(confirmation) => {
+                drop(slot);
+                return ask(call, confirmation).await.map(Some);
+            }
+        }
+    }
+}
+
+/// Operation ids resolve only within caller, run, tool and arguments.
+fn is_same(call: &Call<'_>, record: &CallRecord) -> bool {
+    let digest = match &call.known.arguments {
+        Some(Ok(arguments)) => Some(Kept::whole(&arguments.canonical).digest),
+        _ => None,
+    };
+    record.principal == call.run.shared.principal
+        && record.plugin == call.run.plugin
+        && record.tool == call.known.id
+        && record.arguments_digest == digest
+}

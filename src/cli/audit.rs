@@ -1,0 +1,373 @@
+//! `audit`: what was decided and what happened, and whether the records are as they were written.
+
+use std::collections::VecDeque;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value as Json, json};
+
+use super::context::Context;
+use super::grants::when;
+use super::output::{CliError, Reply, bold, dim, green, print, print_exact, red};
+use crate::gate::codes::Code;
+use crate::gate::policy::ToolGlob;
+use crate::ids::{OperationId, RunId};
+use crate::journal::chain::{Finding, Head, Linked, verify};
+use crate::journal::record::{Authorization, Fact, History};
+use crate::journal::{Journal, JournalError, millis, time};
+use crate::text::{clean_line, escape_text};
+
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    filters: Filters,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Check that no authorization record was edited, removed or reordered
+    Verify(Verify),
+    /// Print how many authorization records were written, and the link of the last: keep it elsewhere, and `verify --head` finds a
+    /// cut tail
+    Head,
+}
+
+#[derive(clap::Args)]
+struct Verify {
+    /// What `audit head` printed before: the records must still lead there
+    #[arg(long, value_name = "HEAD")]
+    head: Option<Head>,
+}
+
+#[derive(clap::Args)]
+struct Filters {
+    /// Of one run
+    #[arg(long, value_name = "ID")]
+    run: Option<RunId>,
+    /// Of the tools that match
+    #[arg(long, value_name = "GLOB")]
+    tool: Option<ToolGlob>,
+    /// With one reason code, such as TOOL_DENIED
+    #[arg(long, value_name = "CODE")]
+    code: Option<Code>,
+    /// From this time on: RFC 3339, or how long ago, such as 2h
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    since: Option<SystemTime>,
+    /// Up to this time
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    until: Option<SystemTime>,
+    /// The configuration history instead: who published, trusted and granted what
+    #[arg(long, conflicts_with_all = ["run", "tool", "code", "follow"])]
+    configuration: bool,
+    /// Go on with what is written from now on
+    #[arg(long, short)]
+    follow: bool,
+}
+
+/// A time, or how long ago.
+fn moment(text: &str) -> Result<SystemTime, String> {
+    if let Ok(ago) = humantime::parse_duration(text) {
+        return SystemTime::now().checked_sub(ago).ok_or_else(|| "it lies before all records".to_owned());
+    }
+    humantime::parse_rfc3339_weak(text)
+        .map_err(|_| "a time such as 2026-01-31T12:00:00Z, in UTC, or how long ago, such as 90m, 2h or 7d".to_owned())
+}
+
+/// How often the records are looked at again.
+const PERIOD: Duration = Duration::from_millis(200);
+/// How many records are read at once.
+const PAGE: usize = 1_000;
+
+pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
+    let journal = context.journal()?;
+    match &args.command {
+        Some(Command::Verify(verify)) => check(&journal, verify.head.as_ref()),
+        Some(Command::Head) => {
+            let head = head(&journal)?;
+            let json = json!({ "count": head.count, "link": hex::encode(head.link), "head": head.to_string() });
+            Ok(Reply { exact: true, ..Reply::new(json, head.to_string()) })
+        }
+        None if args.filters.configuration => configuration(&journal, &args.filters, context.json),
+        None => records(&journal, &args.filters, context.json).await,
+    }
+}
+
+/// Every authorization record behind a number, page by page.
+struct Pages<'j> {
+    journal: &'j Journal,
+    behind: u64,
+    page: VecDeque<Linked>,
+}
+
+impl Iterator for Pages<'_> {
+    type Item = Result<Linked, JournalError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.page.is_empty() {
+            match self.journal.authorizations(self.behind, PAGE) {
+                Ok(page) => self.page = page.into(),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        let linked = self.page.pop_front()?;
+        self.behind = linked.number;
+        Some(Ok(linked))
+    }
+}
+
+fn pages(journal: &Journal) -> Pages<'_> {
+    Pages { journal, behind: 0, page: VecDeque::new() }
+}
+
+fn head(journal: &Journal) -> Result<Head, CliError> {
+    match find(journal, None)? {
+        Finding::Whole(head) => Ok(head),
+        Finding::Broken { number, what } => Err(broken(number, what)),
+    }
+}
+
+fn find(journal: &Journal, kept: Option<&Head>) -> Result<Finding, CliError> {
+    let checkpoint = journal.checkpoint()?;
+    Ok(verify(journal.chain(), journal.id(), checkpoint.as_ref(), pages(journal), kept)?)
+}
+
+fn broken(number: u64, what: &str) -> CliError {
+    let message = format!("the authorization records are not what was written: number {number}: {what}");
+    CliError { exit: 6, details: Box::new(json!({ "number": number })), ..CliError::input(message) }
+        .hint("what comes before it holds; compare with a backup, and look who could write to the state folder")
+}
+
+fn check(journal: &Journal, kept: Option<&Head>) -> Result<Reply, CliError> {
+    let head = match find(journal, kept)? {
+        Finding::Whole(head) => head,
+        Finding::Broken { number, what } => return Err(broken(number, what)),
+    };
+    let pruned = journal.checkpoint()?;
+    let mut human = format!("{} authorization records are as they were written.", head.count);
+    if let Some(checkpoint) = &pruned {
+        human.push_str(&format!(
+            " The first {} were pruned at {} by {}, and a signed checkpoint stands for them.",
+            checkpoint.head.count,
+            when(time(checkpoint.at)),
+            escape_text(&checkpoint.by, 100)
+        ));
+    }
+    if kept.is_none() {
+        human.push_str(" That none is missing at the end shows only with `--head`.");
+    }
+    let json = json!({
+        "count": head.count,
+        "head": head.to_string(),
+        "pruned": pruned.map(|checkpoint| checkpoint.head.count),
+        "whole": kept.is_some(),
+    });
+    Ok(Reply::new(json, human))
+}
+
+fn configuration(journal: &Journal, filters: &Filters, as_json: bool) -> Result<Reply, CliError> {
+    for entry in journal.history()? {
+        if !filters.is_in_time(entry.at) {
+            continue;
+        }
+        let History { at, who, what, detail } = entry;
+        if as_json {
+            let line =
+                json!({ "record": "configuration", "at": when(time(at)), "who": who, "what": what, "detail": detail });
+            print_exact(&line.to_string());
+        } else {
+            let who = escape_text(&who, 100);
+            let detail = escape_text(&detail.to_string(), 400);
+            print(&format!("{}  {}  {who}  {}", dim(&when(time(at))), bold(&what), dim(&detail)));
+        }
+    }
+    Ok(Reply::printed())
+}
+
+impl Filters {
+    fn is_in_time(&self, at: u64) -> bool {
+        self.since.is_none_or(|since| at >= millis(since)) && self.until.is_none_or(|until| at <= millis(until))
+    }
+
+    fn wants(&self, at: u64, operation: &str, tool: &str, code: Option<&str>) -> bool {
+        let run = |wanted: &RunId| operation.parse::<OperationId>().is_ok_and(|operation| operation.run == *wanted);
+        let tool = |glob: &ToolGlob| tool.parse().is_ok_and(|tool| glob.matches(&tool));
+        self.is_in_time(at)
+            && self.run.as_ref().is_none_or(run)
+            && self.tool.as_ref().is_none_or(tool)
+            && self.code.is_none_or(|wanted| code == Some(wanted.as_str()))
+    }
+}
+
+/// One line of the merged records.
+enum Line {
+    Decided(u64, Box<Authorization>),
+    Ended(Box<Fact>),
+    /// A record that cannot be read, which is told and stops nothing.
+    Malformed(u64),
+}
+
+async fn records(journal: &Journal, filters: &Filters, as_json: bool) -> Result<Reply, CliError> {
+    let (mut decided, mut ended) = (0, 0);
+    loop {
+        let version = journal.version()?;
+        let mut authorizations = Vec::new();
+        let mut facts = Vec::new();
+        // Facts first: the decision that a fact rests on is there when the fact is.
+        loop {
+            let page = journal.facts(ended, PAGE)?;
+            let Some((last, _)) = page.last() else { break };
+            ended = *last;
+            facts.extend(page.into_iter().map(|(_, fact)| fact));
+            if facts.len() >= 10 * PAGE {
+                break;
+            }
+        }
+        loop {
+            let page = journal.authorizations(decided, PAGE)?;
+            let Some(last) = page.last() else { break };
+            decided = last.number;
+            authorizations.extend(page);
+        }
+        let mut lines: Vec<(u64, Line)> = Vec::new();
+        let mut last = 0;
+        for linked in authorizations {
+            match serde_json::from_str::<Authorization>(&linked.record) {
+                Ok(record) => {
+                    last = record.at;
+                    if filters.wants(record.at, &record.operation, &record.tool, record.code.as_deref()) {
+                        lines.push((record.at, Line::Decided(linked.number, Box::new(record))));
+                    }
+                }
+                Err(_) => lines.push((last, Line::Malformed(linked.number))),
+            }
+        }
+        for fact in facts {
+            if filters.wants(fact.at, &fact.operation, &fact.tool, fact.code.as_deref()) {
+                lines.push((fact.at, Line::Ended(Box::new(fact))));
+            }
+        }
+        lines.sort_by_key(|(at, _)| *at);
+        for (_, line) in lines {
+            show(line, as_json);
+        }
+        if !filters.follow {
+            return Ok(Reply::printed());
+        }
+        while journal.version()? == version {
+            tokio::time::sleep(PERIOD).await;
+        }
+    }
+}
+
+fn show(line: Line, as_json: bool) {
+    if as_json {
+        let line = match line {
+            Line::Decided(number, record) => {
+                let mut line = json!(record);
+                line["record"] = json!("authorization");
+                line["number"] = json!(number);
+                line["at"] = json!(when(time(record.at)));
+                line
+            }
+            Line::Ended(fact) => {
+                let mut line = json!(fact);
+                line["record"] = json!("fact");
+                line["at"] = json!(when(time(fact.at)));
+                line
+            }
+            Line::Malformed(number) => json!({ "record": "malformed", "number": number }),
+        };
+        print_exact(&line.to_string());
+        return;
+    }
+    let text = match line {
+        Line::Decided(_, record) => {
+            let mut text = format!("{}  ", dim(&when(time(record.at))));
+            let event = match record.event.as_str() {
+                "allow" => green("allowed"),
+                "refuse" => red("refused"),
+                "ask" => bold("asked"),
+                "answer" => bold("answered"),
+                other => bold(other),
+            };
+            text.push_str(&format!("{event}  {}", escape_text(&record.tool, 200)));
+            let mut more = Vec::new();
+            more.extend(record.code.clone());
+            more.extend(record.reason.as_deref().map(|reason| clean_line(reason, 200)));
+            more.extend(record.basis.as_deref().map(|basis| format!("by {}", escape_text(basis, 100))));
+            more.extend(record.ticket.clone());
+            more.extend(record.note.as_deref().map(|note| format!("“{}”", clean_line(note, 200))));
+            if !more.is_empty() {
+                text.push_str(&format!("  {}", more.join(" · ")));
+            }
+            text.push_str(&format!("  {}", dim(&record.operation)));
+            text
+        }
+        Line::Ended(fact) => {
+            let effects: Vec<String> = fact
+                .effects
+                .as_array()
+                .into_iter()
+                .flatten()
+                .take(3)
+                .filter_map(|effect| Some(format!("{} {}", effect["kind"].as_str()?, effect["target"].as_str()?)))
+                .collect();
+            let mut more: Vec<String> = fact.code.iter().cloned().collect();
+            more.extend(effects.iter().map(|effect| escape_text(effect, 120)));
+            let more = if more.is_empty() { String::new() } else { format!("  {}", more.join(" · ")) };
+            format!(
+                "{}  {}  {}{more}  {}",
+                dim(&when(time(fact.at))),
+                bold(&fact.state),
+                escape_text(&fact.tool, 200),
+                dim(&fact.operation)
+            )
+        }
+        Line::Malformed(number) => red(&format!("the authorization record {number} is malformed")),
+    };
+    print(&text);
+}
+
+/// What `prune` takes.
+#[derive(clap::Args)]
+pub struct PruneArgs {
+    /// Calls with their results that ended longer ago than this, such as 30d
+    #[arg(long, value_name = "AGE", value_parser = humantime::parse_duration)]
+    facts: Option<Duration>,
+    /// Authorization records older than this; a signed checkpoint stands for them
+    #[arg(long, value_name = "AGE", value_parser = humantime::parse_duration)]
+    authorizations: Option<Duration>,
+    /// Configuration history older than this, but for what is in force
+    #[arg(long, value_name = "AGE", value_parser = humantime::parse_duration)]
+    configuration: Option<Duration>,
+}
+
+pub fn prune(context: &Context, args: &PruneArgs) -> Result<Reply, CliError> {
+    use crate::journal::Sync;
+    use crate::journal::record::{Applied, Change, Prune};
+    let now = SystemTime::now();
+    let before = |age: Option<Duration>| age.map(|age| now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH));
+    let prune = Prune {
+        configuration: before(args.configuration),
+        authorizations: before(args.authorizations),
+        facts: before(args.facts),
+    };
+    if prune == Prune::default() {
+        let error = CliError::input("nothing was said of what is to be pruned");
+        return Err(error.hint("for example `portcullis prune --facts 30d --authorizations 365d`"));
+    }
+    let journal = context.journal()?;
+    let by = format!("command line: {}", super::context::local_user());
+    match journal.commit_now(Change::Prune(prune, now, by), Sync::Durable)? {
+        Applied::Pruned(pruned) => {
+            let human = format!(
+                "Pruned {} calls, {} authorization records and {} entries of the configuration history.",
+                pruned.facts, pruned.authorizations, pruned.configuration
+            );
+            Ok(Reply::new(json!(pruned), human))
+        }
+        _ => Ok(Reply::new(Json::Null, "Pruned nothing.")),
+    }
+}

@@ -1,0 +1,841 @@
+//! Applies one change within a transaction. What may happen is asked of the pure rules; here it is read and written.
+
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use serde_json::Value as Json;
+
+use super::{JournalError, failed, permissions, stored};
+use crate::gate::Basis;
+use crate::gate::codes::Code;
+use crate::ids::{CallDigest, OperationId, OwnerId, RunId, TicketId};
+use crate::journal::chain::{Chain, Head};
+use crate::journal::record::{
+    Applied, Asking, Authorization, CallChange, Change, Decided, Drawer, Entry, History, Prune, Pruned, Write,
+};
+use crate::journal::state::{CallState, Event, TransitionError};
+use crate::journal::ticket::{Answered, Claim, Ticket, TicketError};
+use crate::journal::{millis, time};
+
+/// Most bytes of all entries in one drawer of a tool's state.
+const DRAWER_MAX: i64 = 1 << 20;
+
+/// What changes are applied with.
+pub struct Applier {
+    chain: Chain,
+    journal: String,
+    owner: String,
+    head: Head,
+}
+
+/// What a change has to know of a call that is on record.
+struct Row {
+    id: i64,
+    state: CallState,
+    tool: String,
+    principal: String,
+    plugin: Option<String>,
+    package: Option<String>,
+    digest: Option<String>,
+}
+
+impl Applier {
+    pub fn new(chain: Chain, journal: String, owner: OwnerId) -> Self {
+        let head = chain.start(&journal);
+        Self { chain, journal, owner: owner.to_string(), head }
+    }
+
+    /// Reads where the chain stands: other processes add to it, too.
+    pub fn begin(&mut self, connection: &Connection) -> Result<(), JournalError> {
+        let last = |sql: &str| {
+            let mut statement = connection.prepare_cached(sql)?;
+            statement
+                .query_row([], |row| {
+                    // A link that is none is found by who verifies; what follows it does not hang from it.
+                    let link = row.get::<_, Vec<u8>>(1)?.try_into().unwrap_or([0; 32]);
+                    Ok(Head { count: u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0), link })
+                })
+                .optional()
+        };
+        let newest = "SELECT number, link FROM authorizations ORDER BY number DESC LIMIT 1";
+        let pruned = "SELECT count, link FROM checkpoints ORDER BY count DESC LIMIT 1";
+        self.head = match last(newest).map_err(failed)? {
+            Some(head) => head,
+            None => last(pruned).map_err(failed)?.unwrap_or_else(|| self.chain.start(&self.journal)),
+        };
+        Ok(())
+    }
+
+    pub fn head(&self) -> Head {
+        self.head
+    }
+
+    pub fn reset(&mut self, head: Head) {
+        self.head = head;
+    }
+
+    /// Applies one change.
+    ///
+    /// # Errors
+    ///
+    /// It is refused, or cannot be written; what was written of it has to be rolled back.
+    pub fn apply(&mut self, connection: &Connection, change: &Change) -> Result<Applied, JournalError> {
+        match change {
+            Change::Request(calls, at) => {
+                for decided in calls {
+                    self.insert(connection, decided, CallState::Requested, *at, None)?;
+                }
+                Ok(Applied::Done)
+            }
+            Change::Call(change) => self.call(connection, change),
+            Change::Answer(ticket, answer) => self.answer(connection, *ticket, answer),
+            Change::Step { run, step, at } => settle_step(connection, *run, *step, *at),
+            Change::Acknowledge(operation) => acknowledge(connection, *operation),
+            Change::Give(grant) => {
+                permissions::give(connection, grant)?;
+                let detail = serde_json::json!({
+                    "grant": grant.id, "principal": grant.principal.to_string(), "capability": grant.capability,
+                    "tool": grant.tool, "run": grant.run.map(|run| run.to_string()),
+                });
+                note(connection, &history(grant.given, &grant.by, "granted", detail))
+            }
+            Change::Revoke { id, at, by } => {
+                let changed = permissions::revoke(connection, *id, *at)?;
+                if changed > 0 {
+                    note(connection, &history(*at, by, "revoked", serde_json::json!({ "grant": id })))?;
+                }
+                Ok(Applied::Count(changed))
+            }
+            Change::Consent(consent, tool, at) => {
+                permissions::keep_consent(connection, consent, tool, *at)?;
+                let detail = serde_json::json!({
+                    "consent": consent.token.short(), "principal": consent.principal.to_string(), "tool": tool,
+                    "call": consent.call.to_string(),
+                });
+                note(connection, &history(*at, &consent.by, "consented", detail))
+            }
+            Change::WireNames(names) => {
+                let mut insert = connection
+                    .prepare_cached("INSERT OR IGNORE INTO wire_names (name, tool) VALUES (?1, ?2)")
+                    .map_err(failed)?;
+                for (name, tool) in names {
+                    insert.execute(params![name, tool.as_str()]).map_err(failed)?;
+                }
+                Ok(Applied::Done)
+            }
+            Change::History(history) => note(connection, history),
+            Change::Forget(package) => {
+                let forgotten = connection
+                    .prepare_cached("DELETE FROM entries WHERE package = ?1")
+                    .and_then(|mut delete| delete.execute([package]))
+                    .map_err(failed)?;
+                Ok(Applied::Count(forgotten as u64))
+            }
+            Change::Prune(prune, at, by) => self.prune(connection, *prune, *at, by),
+        }
+    }
+
+    fn call(&mut self, connection: &Connection, change: &CallChange) -> Result<Applied, JournalError> {
+        let row = find(connection, change.operation)?;
+        let before = row.as_ref().map_or(CallState::Requested, |row| row.state);
+        let state = before.after(change.event)?;
+        if let (Event::Ask(ticket), Some(asking), Some(decided)) = (change.event, &change.asking, &change.decided) {
+            if let Some(instead) = self.joined(connection, decided, asking, change.at)? {
+                return Ok(instead);
+            }
+            let id = self.decided(connection, row.as_ref(), change, state)?;
+            open_ticket(connection, id, ticket, decided, asking, change.at)?;
+            self.authorize(connection, change, row.as_ref(), Some(ticket))?;
+            return Ok(Applied::Done);
+        }
+        if let Some(ticket) = before.ticket() {
+            self.leave(connection, ticket, change)?;
+        }
+        if let (Event::Allow, Some(basis)) = (change.event, &change.basis) {
+            permissions::spend(connection, basis, change.operation, change.at)?;
+        }
+        match change.event {
+            Event::Allow | Event::Refuse | Event::Ask(_) => {
+                self.decided(connection, row.as_ref(), change, state)?;
+                self.authorize(connection, change, row.as_ref(), before.ticket())?;
+                Ok(Applied::Done)
+            }
+            Event::Complete | Event::Lose | Event::Abandon => {
+                let missing = || TransitionError { state: before, event: change.event };
+                end(connection, row.as_ref().ok_or_else(missing)?, change, state)
+            }
+        }
+    }
+
+    /// What stands in the way of a new ticket: an equal call that waits, a human's no, or too many of them.
+    fn joined(
+        &mut self,
+        connection: &Connection,
+        decided: &Decided,
+        asking: &Asking,
+        at: SystemTime,
+    ) -> Result<Option<Applied>, JournalError> {
+        let run = decided.operation.run.to_string();
+        let digest = digest(decided.call.as_ref());
+        let refused: bool = connection
+            .prepare_cached(
+                "SELECT EXISTS (SELECT 1 FROM calls WHERE run = ?1 AND digest = ?2 AND code = 'CONSENT_REFUSED')",
+            )
+            .and_then(|mut query| query.query_row(params![run, digest], |row| row.get(0)))
+            .map_err(failed)?;
+        if refused {
+            return Ok(Some(Applied::Refused));
+        }
+        // Equal is a call for the same plugin with the same handles: who joins gets what the other was asked about.
+        let waiting: Option<String> = connection
+            .prepare_cached(
+                "SELECT ticket FROM tickets
+                 WHERE open = 1 AND run = ?1 AND digest = ?2 AND plugin = ?3 AND shown = ?4 AND deadline > ?5",
+            )
+            .and_then(|mut query| {
+                let plugin = decided.plugin.as_deref().unwrap_or("");
+                let terms = params![run, digest, plugin, asking.shown, stored(millis(at))];
+                query.query_row(terms, |row| row.get(0)).optional()
+            })
+            .map_err(failed)?;
+        if let Some(ticket) = waiting {
+            let id: TicketId = ticket.parse().map_err(|_| JournalError::Malformed(format!("the ticket {ticket}")))?;
+            let change = CallChange::new(decided.operation, at, Event::Ask(id));
+            let record = authorization(&change, "join", decided.into(), Some(id));
+            self.append(connection, &record)?;
+            return Ok(Some(Applied::Joined(id)));
+        }
+        let open: i64 = connection
+            .prepare_cached("SELECT count(*) FROM tickets WHERE open = 1 AND run = ?1")
+            .and_then(|mut query| query.query_row([&run], |row| row.get(0)))
+            .map_err(failed)?;
+        Ok((open >= i64::from(asking.most)).then_some(Applied::Crowded))
+    }
+
+    /// A call leaves its ticket, if the ticket permits that.
+    fn leave(&self, connection: &Connection, id: TicketId, change: &CallChange) -> Result<(), JournalError> {
+        let claim = change.claim.ok_or(TicketError::Open)?;
+        let ticket = ticket(connection, id)?.ok_or(TicketError::Unknown)?;
+        ticket.permits(claim, change.at)?;
+        connection
+            .prepare_cached("UPDATE tickets SET open = 0, note = coalesce(note, ?2) WHERE ticket = ?1")
+            .and_then(|mut update| update.execute(params![id.to_string(), change.note]))
+            .map_err(failed)?;
+        Ok(())
+    }
+
+    fn answer(&mut self, connection: &Connection, id: TicketId, answer: &Answered) -> Result<Applied, JournalError> {
+        let before = ticket(connection, id)?.ok_or(TicketError::Unknown)?;
+        let (call, open): (i64, bool) = connection
+            .prepare_cached("SELECT call_id, open FROM tickets WHERE ticket = ?1")
+            .and_then(|mut query| query.query_row([id.to_string()], |row| Ok((row.get(0)?, row.get(1)?))))
+            .map_err(failed)?;
+        let (operation, row) = by_id(connection, call)?;
+        if !open {
+            // Who was first is told, where a human was.
+            before.permits(Claim::Fresh, before.asked)?;
+            return Err(TicketError::Ended(row.state.as_str()).into());
+        }
+        before.answered(answer.clone())?;
+        connection
+            .prepare_cached("UPDATE tickets SET route = ?2, who = ?3, note = ?4, answered = ?5 WHERE ticket = ?1")
+            .and_then(|mut update| {
+                let at = stored(millis(answer.at));
+                update.execute(params![id.to_string(), answer.route, answer.who, answer.note, at])
+            })
+            .map_err(failed)?;
+        let mut change = CallChange::new(operation, answer.at, Event::Allow);
+        change.note.clone_from(&answer.note);
+        change.basis = Some(Basis::Human { route: answer.route.clone().into(), who: answer.who.clone() });
+        let record = authorization(&change, "answer", (&row).into(), Some(id));
+        self.append(connection, &record)?;
+        Ok(Applied::Done)
+    }
+
+    /// Writes a decision about a call: a new row, or over that of the call.
+    fn decided(
+        &self,
+        connection: &Connection,
+        row: Option<&Row>,
+        change: &CallChange,
+        state: CallState,
+    ) -> Result<i64, JournalError> {
+        let Some(row) = row else {
+            let missing = || JournalError::Malformed(format!("the call {}, which is not there", change.operation));
+            let decided = change.decided.as_ref().ok_or_else(missing)?;
+            return self.insert(connection, decided, state, change.at, Some(change));
+        };
+        let (text, attempts) = (state.as_str(), state.attempts());
+        let ended = state.is_final().then(|| stored(millis(change.at)));
+        let (handles, rerunnable) = match &change.decided {
+            Some(decided) => (Some(lines(&decided.handles)), Some(decided.rerunnable)),
+            None => (None, None),
+        };
+        let kept = change.arguments.as_ref();
+        connection
+            .prepare_cached(
+                "UPDATE calls SET owner = ?2, state = ?3, attempts = ?4, code = ?5, text = ?6, basis = coalesce(?7, basis),
+                                  handles = coalesce(?8, handles), rerunnable = coalesce(?9, rerunnable), ended = ?10,
+                                  arguments = iif(?11, ?12, arguments)
+                 WHERE id = ?1",
+            )
+            .and_then(|mut update| {
+                update.execute(params![
+                    row.id,
+                    self.owner,
+                    text,
+                    attempts,
+                    change.code.map(Code::as_str),
+                    change.text,
+                    change.basis.as_ref().map(kind),
+                    handles,
+                    rerunnable,
+                    ended,
+                    kept.is_some(),
+                    kept.and_then(|kept| kept.text.as_deref()),
+                ])
+            })
+            .map_err(failed)?;
+        Ok(row.id)
+    }
+
+    fn insert(
+        &self,
+        connection: &Connection,
+        decided: &Decided,
+        state: CallState,
+        at: SystemTime,
+        change: Option<&CallChange>,
+    ) -> Result<i64, JournalError> {
+        let operation = decided.operation;
+        let arguments = decided.arguments.as_ref();
+        let at = stored(millis(at));
+        connection
+            .prepare_cached(
+                "INSERT INTO calls (run, step, call, owner, principal, plugin, tool, package, digest, state, attempts, code,
+                                    text, basis, handles, arguments, arguments_size, arguments_digest, rerunnable, held,
+                                    decided, ended, thread)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, 0, ?20, ?21,
+                         ?22)",
+            )
+            .and_then(|mut insert| {
+                insert.execute(params![
+                    operation.run.to_string(),
+                    stored(operation.step),
+                    operation.call,
+                    self.owner,
+                    decided.principal.to_string(),
+                    decided.plugin,
+                    decided.tool.as_str(),
+                    decided.package.map(|digest| digest.to_string()),
+                    decided.call.map(|digest| digest.to_string()),
+                    state.as_str(),
+                    state.attempts(),
+                    change.and_then(|change| change.code).map(Code::as_str),
+                    change.and_then(|change| change.text.as_deref()),
+                    change.and_then(|change| change.basis.as_ref()).map(kind),
+                    lines(&decided.handles),
+                    arguments.and_then(|kept| kept.text.as_deref()),
+                    arguments.map(|kept| stored(kept.size)),
+                    arguments.map(|kept| kept.digest.as_slice()),
+                    decided.rerunnable,
+                    at,
+                    state.is_final().then_some(at),
+                    decided.thread,
+                ])
+            })
+            .map_err(failed)?;
+        Ok(connection.last_insert_rowid())
+    }
+
+    /// Adds an authorization record for a decision.
+    fn authorize(
+        &mut self,
+        connection: &Connection,
+        change: &CallChange,
+        row: Option<&Row>,
+        ticket: Option<TicketId>,
+    ) -> Result<(), JournalError> {
+        let event = match change.event {
+            Event::Ask(_) => "ask",
+            Event::Allow => "allow",
+            _ => "refuse",
+        };
+        let about = match (row, &change.decided) {
+            (_, Some(decided)) => About::from(&**decided),
+            (Some(row), None) => About::from(row),
+            (None, None) => return Err(JournalError::Malformed(format!("the call {}", change.operation))),
+        };
+        let record = authorization(change, event, about, ticket);
+        self.append(connection, &record)
+    }
+
+    fn append(&mut self, connection: &Connection, record: &Authorization) -> Result<(), JournalError> {
+        let text = serde_json::to_string(record).map_err(|error| JournalError::Store(error.to_string()))?;
+        let head = self.chain.after(&self.head, &text);
+        connection
+            .prepare_cached("INSERT INTO authorizations (number, record, link) VALUES (?1, ?2, ?3)")
+            .and_then(|mut insert| insert.execute(params![stored(head.count), text, head.link.as_slice()]))
+            .map_err(failed)?;
+        self.head = head;
+        Ok(())
+    }
+
+    fn prune(&self, connection: &Connection, prune: Prune, at: SystemTime, by: &str) -> Result<Applied, JournalError> {
+        let delete = |sql: &str, before: SystemTime| {
+            let mut statement = connection.prepare_cached(sql)?;
+            statement.execute([stored(millis(before))]).map(|count| count as u64)
+        };
+        let mut pruned = Pruned::default();
+        if let Some(before) = prune.configuration {
+            // What is in force stays, however old it is.
+            let sql = "DELETE FROM history WHERE at < ?1
+                       AND number < (SELECT max(number) FROM history WHERE what = 'published')";
+            pruned.configuration = delete(sql, before).map_err(failed)?;
+        }
+        if let Some(before) = prune.facts {
+            let sql = "DELETE FROM calls WHERE held = 0 AND ended < ?1
+                       AND state IN ('completed', 'blocked', 'indeterminate', 'abandoned')";
+            delete("DELETE FROM facts WHERE at < ?1", before).map_err(failed)?;
+            pruned.facts = delete(sql, before).map_err(failed)?;
+            // The state of runs that nothing is known of any more.
+            connection
+                .execute(
+                    "DELETE FROM entries WHERE scope = 'run' AND within NOT IN (SELECT DISTINCT run FROM calls)",
+                    [],
+                )
+                .map_err(failed)?;
+        }
+        if let Some(before) = prune.authorizations {
+            pruned.authorizations = self.prune_authorizations(connection, before, at, by)?;
+        }
+        note(connection, &history(at, by, "pruned", serde_json::json!(pruned)))?;
+        Ok(Applied::Pruned(pruned))
+    }
+
+    /// Removes the oldest authorization records, up to the first that is to stay, and leaves a checkpoint.
+    fn prune_authorizations(
+        &self,
+        connection: &Connection,
+        before: SystemTime,
+        at: SystemTime,
+        by: &str,
+    ) -> Result<u64, JournalError> {
+        let before = millis(before);
+        let mut last = None;
+        {
+            let mut statement = connection
+                .prepare("SELECT number, record, link FROM authorizations ORDER BY number")
+                .map_err(failed)?;
+            let mut rows = statement.query([]).map_err(failed)?;
+            while let Some(row) = rows.next().map_err(failed)? {
+                let record: String = row.get(1).map_err(failed)?;
+                let number: i64 = row.get(0).map_err(failed)?;
+                // One that cannot be read is kept: it is what an auditor wants to see.
+                let is_old = serde_json::from_str::<Authorization>(&record).is_ok_and(|record| record.at < before);
+                if !is_old {
+                    break;
+                }
+                let link: Vec<u8> = row.get(2).map_err(failed)?;
+                let Ok(link) = link.try_into() else { break };
+                last = Some(Head { count: u64::try_from(number).unwrap_or(0), link });
+            }
+        }
+        let Some(head) = last else { return Ok(0) };
+        let checkpoint = self.chain.checkpoint(head, millis(at), by);
+        connection
+            .execute(
+                "INSERT INTO checkpoints (count, link, at, by, signature) VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![
+                    stored(head.count),
+                    head.link.as_slice(),
+                    stored(checkpoint.at),
+                    by,
+                    checkpoint.signature.as_slice()
+                ],
+            )
+            .map_err(failed)?;
+        let removed = connection
+            .execute("DELETE FROM authorizations WHERE number <= ?1", [stored(head.count)])
+            .map_err(failed)?;
+        Ok(removed as u64)
+    }
+}
+
+/// What an authorization record says of a call.
+struct About<'a> {
+    principal: String,
+    plugin: Option<&'a str>,
+    tool: &'a str,
+    package: Option<String>,
+    call: Option<String>,
+    authority: Json,
+}
+
+impl<'a> From<&'a Decided> for About<'a> {
+    fn from(decided: &'a Decided) -> Self {
+        Self {
+            principal: decided.principal.to_string(),
+            plugin: decided.plugin.as_deref(),
+            tool: decided.tool.as_str(),
+            package: decided.package.map(|digest| digest.to_string()),
+            call: decided.call.map(|digest| digest.to_string()),
+            authority: decided.authority.clone(),
+        }
+    }
+}
+
+impl<'a> From<&'a Row> for About<'a> {
+    fn from(row: &'a Row) -> Self {
+        Self {
+            principal: row.principal.clone(),
+            plugin: row.plugin.as_deref(),
+            tool: &row.tool,
+            package: row.package.clone(),
+            call: row.digest.clone(),
+            authority: Json::Null,
+        }
+    }
+}
+
+fn authorization(change: &CallChange, event: &str, about: About<'_>, ticket: Option<TicketId>) -> Authorization {
+    Authorization {
+        at: millis(change.at),
+        event: event.to_owned(),
+        operation: change.operation.to_string(),
+        principal: about.principal,
+        plugin: about.plugin.map(str::to_owned),
+        tool: about.tool.to_owned(),
+        package: about.package,
+        call: about.call,
+        ticket: ticket.map(|ticket| ticket.to_string()),
+        code: change.code.map(|code| code.as_str().to_owned()),
+        reason: change.text.clone(),
+        basis: change.basis.as_ref().map(ToString::to_string),
+        note: change.note.clone(),
+        authority: about.authority,
+    }
+}
+
+fn digest(call: Option<&CallDigest>) -> String {
+    call.map(ToString::to_string).unwrap_or_default()
+}
+
+fn lines(handles: &[String]) -> String {
+    serde_json::to_string(handles).unwrap_or_else(|_| "[]".to_owned())
+}
+
+/// The kind of a basis, as it is stored.
+fn kind(basis: &Basis) -> &'static str {
+    match basis {
+        Basis::Policy => "policy",
+        Basis::Grant { .. } => "grant",
+        Basis::Consent { .. } => "consent",
+        Basis::Human { .. } => "human",
+    }
+}
+
+const ROW: &str = "SELECT calls.id, state, attempts, tool, principal, calls.plugin, package, calls.digest,
+                          (SELECT ticket FROM tickets WHERE call_id = calls.id AND open = 1), calls.run, step, call
+                   FROM calls";
+
+fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<(String, Option<Row>)> {
+    let (run, step, call): (String, i64, i64) = (row.get(9)?, row.get(10)?, row.get(11)?);
+    let text: String = row.get(1)?;
+    let ticket = row.get::<_, Option<String>>(8)?.and_then(|ticket| ticket.parse().ok());
+    let ticket = if text == "awaiting" { ticket } else { None };
+    let attempts = u32::try_from(row.get::<_, i64>(2)?).ok();
+    let state = attempts.and_then(|attempts| CallState::restore(&text, attempts, ticket));
+    let found = match state {
+        None => None,
+        Some(state) => Some(Row {
+            id: row.get(0)?,
+            state,
+            tool: row.get(3)?,
+            principal: row.get(4)?,
+            plugin: row.get(5)?,
+            package: row.get(6)?,
+            digest: row.get(7)?,
+        }),
+    };
+    Ok((format!("{run}/{step}/{call}"), found))
+}
+
+fn find(connection: &Connection, operation: OperationId) -> Result<Option<Row>, JournalError> {
+    let found = connection
+        .prepare_cached(&format!("{ROW} WHERE calls.run = ?1 AND step = ?2 AND call = ?3"))
+        .and_then(|mut query| {
+            let terms = params![operation.run.to_string(), stored(operation.step), operation.call];
+            query.query_row(terms, row).optional()
+        })
+        .map_err(failed)?;
+    match found {
+        None => Ok(None),
+        Some((_, Some(row))) => Ok(Some(row)),
+        Some((name, None)) => Err(JournalError::Malformed(format!("the call {name}"))),
+    }
+}
+
+fn by_id(connection: &Connection, id: i64) -> Result<(OperationId, Row), JournalError> {
+    let (name, found) = connection
+        .prepare_cached(&format!("{ROW} WHERE calls.id = ?1"))
+        .and_then(|mut query| query.query_row([id], row))
+        .map_err(failed)?;
+    match (name.parse(), found) {
+        (Ok(operation), Some(row)) => Ok((operation, row)),
+        _ => Err(JournalError::Malformed(format!("the call {name}"))),
+    }
+}
+
+/// A ticket with the answer that is on record.
+pub fn ticket(connection: &Connection, id: TicketId) -> Result<Option<Ticket>, JournalError> {
+    connection
+        .prepare_cached("SELECT asked, deadline, route, who, note, answered FROM tickets WHERE ticket = ?1")
+        .and_then(|mut query| {
+            query
+                .query_row([id.to_string()], |row| {
+                    let at = |index: usize| Ok::<_, rusqlite::Error>(time(super::restored(row.get(index)?)));
+                    let answer = match row.get::<_, Option<i64>>(5)? {
+                        None => None,
+                        Some(answered) => Some(Answered {
+                            route: row.get::<_, Option<String>>(2)?.unwrap_or_default(),
+                            who: row.get::<_, Option<String>>(3)?.unwrap_or_default(),
+                            note: row.get(4)?,
+                            at: time(super::restored(answered)),
+                        }),
+                    };
+                    Ok(Ticket { id, asked: at(0)?, deadline: at(1)?, answer })
+                })
+                .optional()
+        })
+        .map_err(failed)
+}
+
+fn open_ticket(
+    connection: &Connection,
+    call: i64,
+    ticket: TicketId,
+    decided: &Decided,
+    asking: &Asking,
+    at: SystemTime,
+) -> Result<(), JournalError> {
+    connection
+        .prepare_cached(
+            "INSERT INTO tickets (ticket, call_id, run, digest, plugin, shown, reason, asked, deadline, open)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1)",
+        )
+        .and_then(|mut insert| {
+            insert.execute(params![
+                ticket.to_string(),
+                call,
+                decided.operation.run.to_string(),
+                digest(decided.call.as_ref()),
+                decided.plugin.as_deref().unwrap_or(""),
+                asking.shown,
+                asking.reason,
+                stored(millis(at)),
+                stored(millis(asking.deadline)),
+            ])
+        })
+        .map_err(failed)?;
+    Ok(())
+}
+
+/// Writes how a call ended. Unless it waits for its step, its state commands are applied in the same commit.
+fn end(connection: &Connection, row: &Row, change: &CallChange, state: CallState) -> Result<Applied, JournalError> {
+    let ending = change.ending.as_ref();
+    let held = ending.is_some_and(|ending| ending.held);
+    let result = ending.and_then(|ending| ending.result.as_ref());
+    let writes = ending.map(|ending| ending.writes.as_slice()).unwrap_or_default();
+    let kept = change.arguments.as_ref();
+    connection
+        .prepare_cached(
+            "UPDATE calls SET state = ?2, attempts = ?3, code = ?4, text = ?5, result = ?6, result_size = ?7,
+                              result_digest = ?8, effects = ?9, writes = ?10, held = ?11, ended = ?12,
+                              arguments = iif(?13, ?14, arguments)
+             WHERE id = ?1",
+        )
+        .and_then(|mut update| {
+            update.execute(params![
+                row.id,
+                state.as_str(),
+                state.attempts(),
+                change.code.map(Code::as_str),
+                change.text,
+                result.and_then(|result| result.text.as_deref()),
+                result.map(|result| stored(result.size)),
+                result.map(|result| result.digest.as_slice()),
+                ending.map(|ending| ending.effects.to_string()),
+                (held && !writes.is_empty()).then(|| serde_json::to_string(writes).unwrap_or_default()),
+                held,
+                stored(millis(change.at)),
+                kept.is_some(),
+                kept.and_then(|kept| kept.text.as_deref()),
+            ])
+        })
+        .map_err(failed)?;
+    if held {
+        return Ok(Applied::Done);
+    }
+    let conflict = settle(connection, row.id, change.operation, writes)?;
+    fact(connection, row.id, change.at)?;
+    Ok(if conflict { Applied::Conflicts(vec![change.operation]) } else { Applied::Done })
+}
+
+/// Publishes the calls of a step that have ended, in the order of the step.
+fn settle_step(connection: &Connection, run: RunId, step: u64, at: SystemTime) -> Result<Applied, JournalError> {
+    let mut held = Vec::new();
+    {
+        let mut query = connection
+            .prepare_cached(
+                "SELECT id, call, writes FROM calls WHERE run = ?1 AND step = ?2 AND held = 1 ORDER BY call",
+            )
+            .map_err(failed)?;
+        let mut rows = query.query(params![run.to_string(), stored(step)]).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            let (id, call, writes): (i64, u32, Option<String>) =
+                (row.get(0).map_err(failed)?, row.get(1).map_err(failed)?, row.get(2).map_err(failed)?);
+            held.push((id, OperationId { run, step, call }, writes));
+        }
+    }
+    let mut conflicts = Vec::new();
+    for (id, operation, writes) in held {
+        let writes: Vec<Write> = match writes {
+            None => Vec::new(),
+            Some(text) => serde_json::from_str(&text)
+                .map_err(|_| JournalError::Malformed(format!("the state commands of the call {operation}")))?,
+        };
+        connection
+            .prepare_cached("UPDATE calls SET held = 0, writes = NULL WHERE id = ?1")
+            .and_then(|mut update| update.execute([id]))
+            .map_err(failed)?;
+        if settle(connection, id, operation, &writes)? {
+            conflicts.push(operation);
+        }
+        fact(connection, id, at)?;
+    }
+    Ok(Applied::Conflicts(conflicts))
+}
+
+/// Applies the writes of one call, all of them or none; true where another call of the step was first.
+fn settle(connection: &Connection, id: i64, operation: OperationId, writes: &[Write]) -> Result<bool, JournalError> {
+    if writes.is_empty() {
+        return Ok(false);
+    }
+    let (run, step) = (operation.run.to_string(), stored(operation.step));
+    let name = |entry: &Entry| serde_json::to_string(entry).unwrap_or_default();
+    for write in writes {
+        let taken: bool = connection
+            .prepare_cached("SELECT EXISTS (SELECT 1 FROM writes WHERE run = ?1 AND step = ?2 AND entry = ?3)")
+            .and_then(|mut query| query.query_row(params![run, step, name(&write.entry)], |row| row.get(0)))
+            .map_err(failed)?;
+        if taken {
+            return conflict(connection, id, "another call of the same step has written the same key before");
+        }
+    }
+    for write in writes {
+        connection
+            .prepare_cached("INSERT INTO writes (run, step, entry, call_id) VALUES (?1, ?2, ?3, ?4)")
+            .and_then(|mut insert| insert.execute(params![run, step, name(&write.entry), id]))
+            .map_err(failed)?;
+    }
+    connection.execute_batch("SAVEPOINT entries").map_err(failed)?;
+    let mut drawers = BTreeSet::new();
+    for Write { entry: Entry { drawer, key }, value } in writes {
+        let Drawer { package, principal, scope, within } = drawer;
+        match value {
+            Some(value) => connection
+                .prepare_cached(
+                    "INSERT INTO entries (package, principal, scope, within, key, value) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                     ON CONFLICT DO UPDATE SET value = excluded.value",
+                )
+                .and_then(|mut put| put.execute(params![package, principal, scope, within, key, value])),
+            None => connection
+                .prepare_cached(
+                    "DELETE FROM entries
+                     WHERE package = ?1 AND principal = ?2 AND scope = ?3 AND within = ?4 AND key = ?5",
+                )
+                .and_then(|mut remove| remove.execute(params![package, principal, scope, within, key])),
+        }
+        .map_err(failed)?;
+        drawers.insert(drawer);
+    }
+    let mut is_full = false;
+    for Drawer { package, principal, scope, within } in drawers {
+        let size: i64 = connection
+            .prepare_cached(
+                "SELECT coalesce(sum(length(value) + length(CAST(key AS BLOB))), 0) FROM entries
+                 WHERE package = ?1 AND principal = ?2 AND scope = ?3 AND within = ?4",
+            )
+            .and_then(|mut query| query.query_row(params![package, principal, scope, within], |row| row.get(0)))
+            .map_err(failed)?;
+        is_full |= size > DRAWER_MAX;
+    }
+    if is_full {
+        connection.execute_batch("ROLLBACK TO entries; RELEASE entries").map_err(failed)?;
+        return conflict(
+            connection,
+            id,
+            "others have filled the state meanwhile, and there is no room for what it wrote",
+        );
+    }
+    connection.execute_batch("RELEASE entries").map_err(failed)?;
+    Ok(false)
+}
+
+fn conflict(connection: &Connection, id: i64, why: &str) -> Result<bool, JournalError> {
+    let text = format!("nothing of what it wrote into its state was kept: {why}");
+    connection
+        .prepare_cached(
+            "UPDATE calls SET code = 'STATE_CONFLICT', text = ?2, result = NULL, result_size = NULL, result_digest = NULL
+             WHERE id = ?1",
+        )
+        .and_then(|mut update| update.execute(params![id, text]))
+        .map_err(failed)?;
+    Ok(true)
+}
+
+fn fact(connection: &Connection, id: i64, at: SystemTime) -> Result<(), JournalError> {
+    connection
+        .prepare_cached("INSERT INTO facts (at, call_id) VALUES (?1, ?2)")
+        .and_then(|mut insert| insert.execute(params![stored(millis(at)), id]))
+        .map_err(failed)?;
+    Ok(())
+}
+
+fn acknowledge(connection: &Connection, operation: OperationId) -> Result<Applied, JournalError> {
+    let changed = connection
+        .prepare_cached(
+            "UPDATE calls SET result = NULL
+             WHERE run = ?1 AND step = ?2 AND call = ?3 AND state = 'completed' AND result_size > ?4",
+        )
+        .and_then(|mut update| {
+            let most = i64::try_from(crate::journal::record::KEPT_MAX).unwrap_or(i64::MAX);
+            update.execute(params![operation.run.to_string(), stored(operation.step), operation.call, most])
+        })
+        .map_err(failed)?;
+    Ok(Applied::Count(changed as u64))
+}
+
+fn history(at: SystemTime, who: &str, what: &str, detail: Json) -> History {
+    History { at: millis(at), who: who.to_owned(), what: what.to_owned(), detail }
+}
+
+fn note(connection: &Connection, history: &History) -> Result<Applied, JournalError> {
+    let detail = history.detail.to_string();
+    let is_known = history.what == "published"
+        && connection
+            .prepare_cached("SELECT detail FROM history WHERE what = 'published' ORDER BY number DESC LIMIT 1")
+            .and_then(|mut query| query.query_row([], |row| row.get::<_, String>(0)).optional())
+            .map_err(failed)?
+            .is_some_and(|newest| newest == detail);
+    if is_known {
+        return Ok(Applied::Count(0));
+    }
+    connection
+        .prepare_cached("INSERT INTO history (at, who, what, detail) VALUES (?1, ?2, ?3, ?4)")
+        .and_then(|mut insert| insert.execute(params![stored(history.at), history.who, history.what, detail]))
+        .map_err(failed)?;
+    Ok(Applied::Count(1))
+}

@@ -1,0 +1,134 @@
+//! The embedded store: SQLite in WAL mode. One thread writes, in groups; everybody reads on connections of their own.
+//!
+//! Nothing of SQL leaves this folder.
+
+mod apply;
+mod permissions;
+mod read;
+mod schema;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::chain::Chain;
+use super::owner::Owners;
+use super::{JournalError, Sync};
+use writer::Writer;
+
+/// How long a statement waits for another process's transaction. Shorter than the life of a permit: a commit that had to wait
+/// longer fails, and nothing runs.
+const BUSY: Duration = Duration::from_secs(4);
+
+/// Most connections that are kept for reading.
+const READERS: usize = 8;
+
+/// A journal in one file, with the lock files of its owners beside it.
+pub struct SqliteStore {
+    path: PathBuf,
+    id: String,
+    chain: Chain,
+    owners: Owners,
+    readers: Mutex<Vec<Connection>>,
+    /// Tells whether somebody has changed something.
+    watcher: Mutex<Connection>,
+    // Dropped before the owner's lock is: what was handed over is written first.
+    writer: Writer,
+}
+
+impl SqliteStore {
+    /// Opens or makes `journal.sqlite` in a folder.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be opened, is no journal, or is of a newer version.
+    pub fn open(folder: &Path, key: &[u8; 32]) -> Result<Self, JournalError> {
+        let path = folder.join("journal.sqlite");
+        let named = |error: JournalError| match error {
+            JournalError::Store(what) => JournalError::Store(format!("`{}`: {what}", path.display())),
+            other => other,
+        };
+        let open = || {
+            let mut connection = Connection::open(&path).map_err(failed)?;
+            connection.busy_timeout(BUSY).map_err(failed)?;
+            // A file that is not ours, or newer, is left exactly as it is.
+            schema::version(&connection)?;
+            prepare(&connection)?;
+            schema::bring_up(&mut connection)?;
+            let id: String = connection
+                .query_row("SELECT value FROM meta WHERE name = 'journal'", [], |row| row.get(0))
+                .map_err(failed)?;
+            Ok((connection, id))
+        };
+        let (connection, id) = open().map_err(named)?;
+        let owners =
+            Owners::join(folder).map_err(|error| JournalError::Store(format!("`{}`: {error}", folder.display())))?;
+        let chain = Chain::new(key);
+        let writer = Writer::start(connection, chain.clone(), id.clone(), owners.own())?;
+        let watcher = Mutex::new(reader(&path)?);
+        Ok(Self { path, id, chain, owners, readers: Mutex::default(), watcher, writer })
+    }
+
+    /// Reads on a connection that nobody else uses meanwhile.
+    fn read<R>(&self, read: impl FnOnce(&Connection) -> Result<R, JournalError>) -> Result<R, JournalError> {
+        let kept = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let connection = match kept {
+            Some(connection) => connection,
+            None => reader(&self.path)?,
+        };
+        let result = read(&connection);
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        if readers.len() < READERS {
+            readers.push(connection);
+        }
+        result
+    }
+}
+
+fn reader(path: &Path) -> Result<Connection, JournalError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    connection.busy_timeout(BUSY).map_err(failed)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+fn prepare(connection: &Connection) -> Result<(), JournalError> {
+    connection.set_prepared_statement_cache_capacity(64);
+    for (name, value) in [("journal_mode", "WAL"), ("synchronous", "FULL"), ("secure_delete", "FAST")] {
+        connection.pragma_update(None, name, value).map_err(failed)?;
+    }
+    connection.pragma_update(None, "foreign_keys", true).map_err(failed)
+}
+
+/// SQLite's error in words that say what to do, where something can be done.
+fn failed(error: rusqlite::Error) -> JournalError {
+    let advice = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            "another process has held it for too long; nothing was changed, and the call can be made again"
+        }
+        Some(ErrorCode::DiskFull) => "the disk is full; nothing was changed",
+        Some(ErrorCode::ReadOnly) => "it may not be written",
+        Some(ErrorCode::CannotOpen) => "it cannot be opened; may this user write to its folder?",
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            "the file is damaged; move it away to begin a new one, and keep it: `sqlite3 FILE .recover` reads what is left"
+        }
+        _ => return JournalError::Store(error.to_string()),
+    };
+    JournalError::Store(format!("{advice} ({error})"))
+}
+
+/// Times are kept as milliseconds since 1970, in SQLite's signed integers.
+fn stored(millis: u64) -> i64 {
+    i64::try_from(millis).unwrap_or(i64::MAX)
+}
+
+fn restored(millis: i64) -> u64 {
+    u64::try_from(millis).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;
