@@ -17,16 +17,19 @@
 //! assert!(host.run(|| files::lines("/other/a.txt".to_owned())).is_err());
 //! ```
 //!
-//! It imitates what an author's own code meets, not the sandbox: only [`fs`](crate::fs) and
-//! `http` know of it, and what `std` does directly in a test, it does on the author's machine.
+//! It imitates what an author's own code meets, not the sandbox: only [`fs`](crate::fs),
+//! [`state`](crate::state) and `http` know of it, and what `std` does directly in a test, it does on the author's machine.
 #![allow(clippy::disallowed_methods, reason = "every path here lies in a temporary folder of the test host")]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell, RefMut};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
 use tempfile::TempDir;
+
+use crate::state::Scope;
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<State>>> = const { RefCell::new(None) };
@@ -87,6 +90,12 @@ impl Host {
         self
     }
 
+    /// Grants the tool's state, up to this scope. It is empty at first.
+    pub fn state(self, up_to: Scope) -> Self {
+        self.0.granted_state.set(Some(up_to));
+        self
+    }
+
     /// Answers requests of this method to exactly this URL.
     ///
     /// Several answers to one request are given in turn, and the last of them again and again.
@@ -142,6 +151,8 @@ pub(crate) fn current() -> io::Result<Rc<State>> {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     folders: RefCell<Vec<Folder>>,
+    granted_state: Cell<Option<Scope>>,
+    entries: RefCell<BTreeMap<(Scope, String), Vec<u8>>>,
     #[cfg(feature = "http")]
     answers: RefCell<Vec<Answer>>,
     #[cfg(feature = "http")]
@@ -169,6 +180,14 @@ pub(crate) struct Place {
 }
 
 impl State {
+    pub(crate) fn granted_state(&self) -> Option<Scope> {
+        self.granted_state.get()
+    }
+
+    pub(crate) fn entries(&self) -> RefMut<'_, BTreeMap<(Scope, String), Vec<u8>>> {
+        self.entries.borrow_mut()
+    }
+
     pub(crate) fn resolve(&self, guest: &Path, access: Access) -> io::Result<Place> {
         let guest = normal(guest)?;
         let folders = self.folders.borrow();
