@@ -122,7 +122,12 @@ pub(crate) async fn answer(
         };
     }
     is_what_was_asked(host, &record)?;
-    journal.commit(Change::Answer(ticket, answered), Sync::Durable).await?;
+    match journal.commit(Change::Answer(ticket, answered), Sync::Durable).await {
+        Ok(_) => {}
+        // Allowed before, by somebody whose host ended before it went on: that answer is gone on with.
+        Err(JournalError::Ticket(TicketError::Answered { .. })) if is_left(journal, ticket)? => {}
+        Err(error) => return Err(error.into()),
+    }
     let mut changes = host.changes();
     loop {
         let Some(record) = journal.ticket(ticket)? else { return Err(AnswerError::Ticket(TicketError::Unknown)) };
@@ -143,6 +148,12 @@ pub(crate) async fn answer(
             () = changes.next() => {}
         }
     }
+}
+
+/// Whether a ticket waits that nobody goes on with.
+fn is_left(journal: &Journal, ticket: TicketId) -> Result<bool, JournalError> {
+    let record = journal.ticket(ticket)?;
+    Ok(record.is_some_and(|it| matches!(it.state, CallState::Awaiting { .. }) && !journal.is_alive(it.owner)))
 }
 
 /// Who was first, where somebody was.

@@ -4,6 +4,7 @@
 #[portcullis_guest::tools]
 mod files {
     use portcullis_guest::fs;
+    use std::io::Write as _;
 
     /// A line in which a text was found.
     #[derive(Debug, PartialEq)]
@@ -35,6 +36,13 @@ mod files {
     /// Write a text file. What was in it is gone.
     pub fn write(path: String, text: String) -> Result<(), String> {
         fs::write(&path, text).map_err(|error| failed(&path, error))
+    }
+
+    /// Add a text to the end of a text file, which is made where there is none.
+    pub fn append(path: String, text: String) -> Result<(), String> {
+        let mut options = fs::OpenOptions::new();
+        let mut file = options.append(true).create(true).open(&path).map_err(|error| failed(&path, error))?;
+        file.write_all(text.as_bytes()).map_err(|error| failed(&path, error))
     }
 
     /// Find the lines that contain a text, in one file or in all files under a folder.
@@ -78,7 +86,8 @@ mod tests {
     fn what_was_written_is_read_and_listed() {
         host().run(|| {
             assert_eq!(write("/data/c.txt".to_owned(), "new".to_owned()), Ok(()));
-            assert_eq!(read("/data/c.txt".to_owned()).as_deref(), Ok("new"));
+            assert_eq!(append("/data/c.txt".to_owned(), "er".to_owned()), Ok(()));
+            assert_eq!(read("/data/c.txt".to_owned()).as_deref(), Ok("newer"));
             let names = ["a.txt", "c.txt", "sub/"].map(str::to_owned);
             assert_eq!(list("/data".to_owned()), Ok(names.to_vec()));
         });
