@@ -262,7 +262,7 @@ async fn offer_beside(run: &Run, operation: OperationId, asked: &Asked) -> Resul
                 let route = route.name();
                 give(run, asked, extent, &Basis::Human { route: route.into(), who: who.clone() }).await?;
                 let answer = Answered { route: route.to_owned(), who, note: None, at: SystemTime::now() };
-                Change::Answer(asked.ticket, answer)
+                Change::Answer(asked.ticket, answer, None)
             }
             Reply::No { who } => {
                 let basis = Basis::Human { route: route.name().into(), who };

@@ -13,7 +13,7 @@ use crate::gate::codes::Code;
 use crate::gate::{Answer, Basis, Verdict};
 use crate::host::{Host, HostError, Outcome, Run};
 use crate::ids::{OperationId, OwnerId, TicketId};
-use crate::journal::record::{CallChange, CallRecord, Change, Ending, Kept};
+use crate::journal::record::{Applied, CallChange, CallRecord, Change, Ending, Kept};
 use crate::journal::recovery::recovered;
 use crate::journal::ticket::{Answered, Claim};
 use crate::journal::{CallState, Event, Journal, JournalError, Sync, TicketError};
@@ -122,17 +122,22 @@ pub(crate) async fn answer(
         };
     }
     is_what_was_asked(host, &record)?;
-    match journal.commit(Change::Answer(ticket, answered), Sync::Durable).await {
+    let ended = (!journal.is_alive(record.owner)).then_some(record.owner);
+    match journal.commit(Change::Answer(ticket, answered, ended), Sync::Durable).await {
         Ok(_) => {}
-        // Allowed before, by somebody whose host ended before it went on: that answer is gone on with.
-        Err(JournalError::Ticket(TicketError::Answered { .. })) if is_left(journal, ticket)? => {}
+        // Allowed before, by somebody who ended before the call went on: that answer is gone on with.
+        Err(error @ JournalError::Ticket(TicketError::Answered { .. })) => {
+            if !take_over(journal, ticket).await? {
+                return Err(error.into());
+            }
+        }
         Err(error) => return Err(error.into()),
     }
     let mut changes = host.changes();
     loop {
         let Some(record) = journal.ticket(ticket)? else { return Err(AnswerError::Ticket(TicketError::Unknown)) };
         match record.state {
-            CallState::Awaiting { .. } if record.owner == journal.owner() || !journal.is_alive(record.owner) => {
+            CallState::Awaiting { .. } if record.owner == journal.owner() || take_over(journal, ticket).await? => {
                 resume(host, ticket, cancel).await?;
                 // Nobody has gone on with it, and nobody will: its time is over.
                 if expire(host, ticket).await? {
@@ -150,10 +155,14 @@ pub(crate) async fn answer(
     }
 }
 
-/// Whether a ticket waits that nobody goes on with.
-fn is_left(journal: &Journal, ticket: TicketId) -> Result<bool, JournalError> {
-    let record = journal.ticket(ticket)?;
-    Ok(record.is_some_and(|it| matches!(it.state, CallState::Awaiting { .. }) && !journal.is_alive(it.owner)))
+/// Looks after the call of a ticket from now on, if it waits and its owner has ended.
+async fn take_over(journal: &Journal, ticket: TicketId) -> Result<bool, JournalError> {
+    let Some(record) = journal.ticket(ticket)? else { return Ok(false) };
+    if !matches!(record.state, CallState::Awaiting { .. }) || journal.is_alive(record.owner) {
+        return Ok(false);
+    }
+    let taken = journal.commit(Change::TakeOver { ticket, from: record.owner }, Sync::Durable).await?;
+    Ok(taken == Applied::Count(1))
 }
 
 /// Who was first, where somebody was.

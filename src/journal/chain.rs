@@ -57,6 +57,11 @@ impl Chain {
         Head { count, link: mac(self.mac.clone(), &[b"record", &head.link, &count.to_le_bytes(), record.as_bytes()]) }
     }
 
+    /// Authenticates one record of a kind that stands by itself, in the journal with this id.
+    pub fn seal(&self, journal: &str, kind: &str, record: &[u8]) -> Link {
+        mac(self.mac.clone(), &[b"seal", journal.as_bytes(), kind.as_bytes(), record])
+    }
+
     /// A checkpoint for the records up to `head`.
     pub fn checkpoint(&self, head: Head, at: u64, by: &str) -> Checkpoint {
         let parts: [&[u8]; 5] =

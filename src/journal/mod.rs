@@ -16,6 +16,8 @@
 //! ([`record::Authorization`]), and the run facts ([`record::CallRecord`], [`record::Fact`]).
 
 pub mod chain;
+#[cfg(test)]
+mod model;
 mod owner;
 pub mod record;
 pub mod recovery;

@@ -220,8 +220,17 @@ pub enum Change {
     Request(Vec<Arc<Decided>>, SystemTime),
     /// Something happened to a call.
     Call(Box<CallChange>),
-    /// A human said yes to a ticket; the call's owner goes on from there.
-    Answer(TicketId, Answered),
+    /// A human said yes to a ticket; the call's owner goes on from there. Where that is the one that is named here, which has ended,
+    /// this store's owner does from now on.
+    Answer(TicketId, Answered, Option<OwnerId>),
+    /// A call that waits is looked after by this store's owner from now on; counts one, or none where its owner is no longer the
+    /// one that had ended.
+    TakeOver {
+        /// The ticket that it waits under.
+        ticket: TicketId,
+        /// The owner that has ended.
+        from: OwnerId,
+    },
     /// The calls of a step that have ended are published together.
     Step {
         /// The run.

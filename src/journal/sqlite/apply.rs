@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
+use serde::Serialize;
 use serde_json::Value as Json;
 
-use super::{JournalError, failed, permissions, stored};
+use super::permissions::{self, Sealer};
+use super::{JournalError, failed, stored};
 use crate::gate::Basis;
 use crate::gate::codes::Code;
 use crate::ids::{CallDigest, OperationId, OwnerId, RunId, TicketId};
@@ -67,6 +69,10 @@ impl Applier {
         Ok(())
     }
 
+    fn sealer(&self) -> Sealer<'_> {
+        Sealer { chain: &self.chain, journal: &self.journal }
+    }
+
     pub fn head(&self) -> Head {
         self.head
     }
@@ -89,11 +95,18 @@ impl Applier {
                 Ok(Applied::Done)
             }
             Change::Call(change) => self.call(connection, change),
-            Change::Answer(ticket, answer) => self.answer(connection, *ticket, answer),
+            Change::Answer(ticket, answer, ended) => {
+                let applied = self.answer(connection, *ticket, answer)?;
+                if let Some(ended) = ended {
+                    self.take_over(connection, *ticket, *ended)?;
+                }
+                Ok(applied)
+            }
+            Change::TakeOver { ticket, from } => self.take_over(connection, *ticket, *from).map(Applied::Count),
             Change::Step { run, step, at } => settle_step(connection, *run, *step, *at),
             Change::Acknowledge(operation) => acknowledge(connection, *operation),
             Change::Give(grant) => {
-                permissions::give(connection, grant)?;
+                permissions::give(connection, self.sealer(), grant)?;
                 let detail = serde_json::json!({
                     "grant": grant.id, "principal": grant.principal.to_string(), "capability": grant.capability,
                     "tool": grant.tool, "run": grant.run.map(|run| run.to_string()),
@@ -101,14 +114,14 @@ impl Applier {
                 note(connection, &history(grant.given, &grant.by, "granted", detail))
             }
             Change::Revoke { id, at, by } => {
-                let changed = permissions::revoke(connection, *id, *at)?;
+                let changed = permissions::revoke(connection, self.sealer(), *id, *at)?;
                 if changed > 0 {
                     note(connection, &history(*at, by, "revoked", serde_json::json!({ "grant": id })))?;
                 }
                 Ok(Applied::Count(changed))
             }
             Change::Consent(consent, tool, at) => {
-                permissions::keep_consent(connection, consent, tool, *at)?;
+                permissions::keep_consent(connection, self.sealer(), consent, tool, *at)?;
                 let detail = serde_json::json!({
                     "consent": consent.token.short(), "principal": consent.principal.to_string(), "tool": tool,
                     "call": consent.call.to_string(),
@@ -145,7 +158,7 @@ impl Applier {
                 return Ok(instead);
             }
             let id = self.decided(connection, row.as_ref(), change, state)?;
-            open_ticket(connection, id, ticket, decided, asking, change.at)?;
+            self.open_ticket(connection, id, ticket, decided, asking, change.at)?;
             self.authorize(connection, change, row.as_ref(), Some(ticket))?;
             return Ok(Applied::Done);
         }
@@ -153,7 +166,7 @@ impl Applier {
             self.leave(connection, ticket, change)?;
         }
         if let (Event::Allow, Some(basis)) = (change.event, &change.basis) {
-            permissions::spend(connection, basis, change.operation, change.at)?;
+            permissions::spend(connection, self.sealer(), basis, change.operation, change.at)?;
         }
         match change.event {
             Event::Allow | Event::Refuse | Event::Ask(_) => {
@@ -213,20 +226,68 @@ impl Applier {
         Ok((open >= i64::from(asking.most)).then_some(Applied::Crowded))
     }
 
-    /// A call leaves its ticket, if the ticket permits that.
-    fn leave(&self, connection: &Connection, id: TicketId, change: &CallChange) -> Result<(), JournalError> {
-        let claim = change.claim.ok_or(TicketError::Open)?;
-        let ticket = ticket(connection, id)?.ok_or(TicketError::Unknown)?;
-        ticket.permits(claim, change.at)?;
+    fn open_ticket(
+        &self,
+        connection: &Connection,
+        call: i64,
+        id: TicketId,
+        decided: &Decided,
+        asking: &Asking,
+        at: SystemTime,
+    ) -> Result<(), JournalError> {
+        // Times as they are read again.
+        let whole = |moment: SystemTime| time(millis(moment));
+        let ticket = Ticket { id, asked: whole(at), deadline: whole(asking.deadline), answer: None };
+        let operation = decided.operation.to_string();
+        let seal = self.sealer().seal("ticket", &TicketSeal::of(&ticket, &operation, &asking.shown))?;
         connection
-            .prepare_cached("UPDATE tickets SET open = 0, note = coalesce(note, ?2) WHERE ticket = ?1")
-            .and_then(|mut update| update.execute(params![id.to_string(), change.note]))
+            .prepare_cached(
+                "INSERT INTO tickets (ticket, call_id, run, digest, plugin, shown, reason, asked, deadline, open, seal)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, ?10)",
+            )
+            .and_then(|mut insert| {
+                insert.execute(params![
+                    id.to_string(),
+                    call,
+                    decided.operation.run.to_string(),
+                    digest(decided.call.as_ref()),
+                    decided.plugin.as_deref().unwrap_or(""),
+                    asking.shown,
+                    asking.reason,
+                    stored(millis(at)),
+                    stored(millis(asking.deadline)),
+                    seal.as_slice(),
+                ])
+            })
             .map_err(failed)?;
         Ok(())
     }
 
+    /// A call leaves its ticket, if the ticket permits that.
+    fn leave(&self, connection: &Connection, id: TicketId, change: &CallChange) -> Result<(), JournalError> {
+        let claim = change.claim.ok_or(TicketError::Open)?;
+        let ticket = ticket(connection, id, self.sealer())?.ok_or(TicketError::Unknown)?;
+        ticket.permits(claim, change.at)?;
+        connection
+            .prepare_cached("UPDATE tickets SET open = 0 WHERE ticket = ?1")
+            .and_then(|mut update| update.execute([id.to_string()]))
+            .map_err(failed)?;
+        Ok(())
+    }
+
+    fn take_over(&self, connection: &Connection, ticket: TicketId, from: OwnerId) -> Result<u64, JournalError> {
+        connection
+            .prepare_cached(
+                "UPDATE calls SET owner = ?3 WHERE owner = ?2 AND state = 'awaiting'
+                 AND id = (SELECT call_id FROM tickets WHERE ticket = ?1 AND open = 1)",
+            )
+            .and_then(|mut update| update.execute(params![ticket.to_string(), from.to_string(), self.owner]))
+            .map(|taken| taken as u64)
+            .map_err(failed)
+    }
+
     fn answer(&mut self, connection: &Connection, id: TicketId, answer: &Answered) -> Result<Applied, JournalError> {
-        let before = ticket(connection, id)?.ok_or(TicketError::Unknown)?;
+        let before = ticket(connection, id, self.sealer())?.ok_or(TicketError::Unknown)?;
         let (call, open): (i64, bool) = connection
             .prepare_cached("SELECT call_id, open FROM tickets WHERE ticket = ?1")
             .and_then(|mut query| query.query_row([id.to_string()], |row| Ok((row.get(0)?, row.get(1)?))))
@@ -237,12 +298,19 @@ impl Applier {
             before.permits(Claim::Fresh, before.asked)?;
             return Err(TicketError::Ended(row.state.as_str()).into());
         }
-        before.answered(answer.clone())?;
+        let after = before.answered(answer.clone())?;
+        let shown: String = connection
+            .prepare_cached("SELECT shown FROM tickets WHERE ticket = ?1")
+            .and_then(|mut query| query.query_row([id.to_string()], |row| row.get(0)))
+            .map_err(failed)?;
+        let seal = self.sealer().seal("ticket", &TicketSeal::of(&after, &operation.to_string(), &shown))?;
         connection
-            .prepare_cached("UPDATE tickets SET route = ?2, who = ?3, note = ?4, answered = ?5 WHERE ticket = ?1")
+            .prepare_cached(
+                "UPDATE tickets SET route = ?2, who = ?3, note = ?4, answered = ?5, seal = ?6 WHERE ticket = ?1",
+            )
             .and_then(|mut update| {
                 let at = stored(millis(answer.at));
-                update.execute(params![id.to_string(), answer.route, answer.who, answer.note, at])
+                update.execute(params![id.to_string(), answer.route, answer.who, answer.note, at, seal.as_slice()])
             })
             .map_err(failed)?;
         let mut change = CallChange::new(operation, answer.at, Event::Allow);
@@ -268,8 +336,8 @@ impl Applier {
         };
         let (text, attempts) = (state.as_str(), state.attempts());
         let ended = state.is_final().then(|| stored(millis(change.at)));
-        let (handles, rerunnable) = match &change.decided {
-            Some(decided) => (Some(lines(&decided.handles)), Some(decided.rerunnable)),
+        let (handles, again) = match &change.decided {
+            Some(decided) => (Some(lines(&decided.handles)), Some(rerunnable(decided.rerunnable))),
             None => (None, None),
         };
         let kept = change.arguments.as_ref();
@@ -290,7 +358,7 @@ impl Applier {
                     change.text,
                     change.basis.as_ref().map(kind),
                     handles,
-                    rerunnable,
+                    again,
                     ended,
                     kept.is_some(),
                     kept.and_then(|kept| kept.text.as_deref()),
@@ -339,7 +407,7 @@ impl Applier {
                     arguments.and_then(|kept| kept.text.as_deref()),
                     arguments.map(|kept| stored(kept.size)),
                     arguments.map(|kept| kept.digest.as_slice()),
-                    decided.rerunnable,
+                    rerunnable(decided.rerunnable),
                     at,
                     state.is_final().then_some(at),
                     decided.thread,
@@ -518,6 +586,20 @@ fn authorization(change: &CallChange, event: &str, about: About<'_>, ticket: Opt
     }
 }
 
+/// Whether running a call again can repeat no effect, as it is stored: in words that no flipped bit turns into each other.
+fn rerunnable(rerunnable: bool) -> &'static str {
+    if rerunnable { "again" } else { "never" }
+}
+
+/// None where it is neither.
+pub fn is_rerunnable(text: &str) -> Option<bool> {
+    match text {
+        "again" => Some(true),
+        "never" => Some(false),
+        _ => None,
+    }
+}
+
 fn digest(call: Option<&CallDigest>) -> String {
     call.map(ToString::to_string).unwrap_or_default()
 }
@@ -588,10 +670,48 @@ fn by_id(connection: &Connection, id: i64) -> Result<(OperationId, Row), Journal
     }
 }
 
+/// What the seal of a ticket covers.
+#[derive(Serialize)]
+struct TicketSeal<'a> {
+    ticket: String,
+    operation: &'a str,
+    shown: &'a str,
+    asked: u64,
+    deadline: u64,
+    route: Option<&'a str>,
+    who: Option<&'a str>,
+    note: Option<&'a str>,
+    answered: Option<u64>,
+}
+
+impl<'a> TicketSeal<'a> {
+    fn of(ticket: &'a Ticket, operation: &'a str, shown: &'a str) -> Self {
+        let answer = ticket.answer.as_ref();
+        Self {
+            ticket: ticket.id.to_string(),
+            operation,
+            shown,
+            asked: millis(ticket.asked),
+            deadline: millis(ticket.deadline),
+            route: answer.map(|answer| answer.route.as_str()),
+            who: answer.map(|answer| answer.who.as_str()),
+            note: answer.and_then(|answer| answer.note.as_deref()),
+            answered: answer.map(|answer| millis(answer.at)),
+        }
+    }
+}
+
 /// A ticket with the answer that is on record.
-pub fn ticket(connection: &Connection, id: TicketId) -> Result<Option<Ticket>, JournalError> {
-    connection
-        .prepare_cached("SELECT asked, deadline, route, who, note, answered FROM tickets WHERE ticket = ?1")
+///
+/// # Errors
+///
+/// It cannot be read, or is not what was written.
+pub fn ticket(connection: &Connection, id: TicketId, sealer: Sealer<'_>) -> Result<Option<Ticket>, JournalError> {
+    let found = connection
+        .prepare_cached(
+            "SELECT asked, deadline, route, who, note, answered, shown, seal, calls.run, step, call
+             FROM tickets JOIN calls ON calls.id = call_id WHERE ticket = ?1",
+        )
         .and_then(|mut query| {
             query
                 .query_row([id.to_string()], |row| {
@@ -605,41 +725,24 @@ pub fn ticket(connection: &Connection, id: TicketId) -> Result<Option<Ticket>, J
                             at: time(super::restored(answered)),
                         }),
                     };
-                    Ok(Ticket { id, asked: at(0)?, deadline: at(1)?, answer })
+                    let ticket = Ticket { id, asked: at(0)?, deadline: at(1)?, answer };
+                    let (shown, seal): (String, Vec<u8>) = (row.get(6)?, row.get(7)?);
+                    let (run, step, call): (String, i64, i64) = (row.get(8)?, row.get(9)?, row.get(10)?);
+                    let operation = format!("{run}/{step}/{call}");
+                    let holds = sealer.holds("ticket", &TicketSeal::of(&ticket, &operation, &shown), Some(&seal));
+                    Ok(holds.then_some(ticket))
                 })
                 .optional()
-        })
-        .map_err(failed)
-}
-
-fn open_ticket(
-    connection: &Connection,
-    call: i64,
-    ticket: TicketId,
-    decided: &Decided,
-    asking: &Asking,
-    at: SystemTime,
-) -> Result<(), JournalError> {
-    connection
-        .prepare_cached(
-            "INSERT INTO tickets (ticket, call_id, run, digest, plugin, shown, reason, asked, deadline, open)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1)",
-        )
-        .and_then(|mut insert| {
-            insert.execute(params![
-                ticket.to_string(),
-                call,
-                decided.operation.run.to_string(),
-                digest(decided.call.as_ref()),
-                decided.plugin.as_deref().unwrap_or(""),
-                asking.shown,
-                asking.reason,
-                stored(millis(at)),
-                stored(millis(asking.deadline)),
-            ])
-        })
-        .map_err(failed)?;
-    Ok(())
+        });
+    match found {
+        Ok(None) => Ok(None),
+        Ok(Some(Some(ticket))) => Ok(Some(ticket)),
+        Ok(Some(None))
+        | Err(rusqlite::Error::InvalidColumnType(..) | rusqlite::Error::FromSqlConversionFailure(..)) => {
+            Err(JournalError::Malformed(format!("the ticket {id}")))
+        }
+        Err(error) => Err(failed(error)),
+    }
 }
 
 /// Writes how a call ended. Unless it waits for its step, its state commands are applied in the same commit.

@@ -17,6 +17,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use super::chain::Chain;
 use super::owner::Owners;
 use super::{JournalError, Sync};
+use permissions::Sealer;
 use writer::Writer;
 
 /// How long a statement waits for another process's transaction. Shorter than the life of a permit: a commit that had to wait
@@ -51,25 +52,27 @@ impl SqliteStore {
             JournalError::Store(what) => JournalError::Store(format!("`{}`: {what}", path.display())),
             other => other,
         };
+        let chain = Chain::new(key);
         let open = || {
             let mut connection = Connection::open(&path).map_err(failed)?;
             connection.busy_timeout(BUSY).map_err(failed)?;
             // A file that is not ours, or newer, is left exactly as it is.
             schema::version(&connection)?;
             prepare(&connection)?;
-            schema::bring_up(&mut connection)?;
-            let id: String = connection
-                .query_row("SELECT value FROM meta WHERE name = 'journal'", [], |row| row.get(0))
-                .map_err(failed)?;
+            schema::bring_up(&mut connection, &chain)?;
+            let id = schema::id(&connection)?;
             Ok((connection, id))
         };
         let (connection, id) = open().map_err(named)?;
         let owners =
             Owners::join(folder).map_err(|error| JournalError::Store(format!("`{}`: {error}", folder.display())))?;
-        let chain = Chain::new(key);
         let writer = Writer::start(connection, chain.clone(), id.clone(), owners.own())?;
         let watcher = Mutex::new(reader(&path)?);
         Ok(Self { path, id, chain, owners, readers: Mutex::default(), watcher, writer })
+    }
+
+    fn sealer(&self) -> Sealer<'_> {
+        Sealer { chain: &self.chain, journal: &self.id }
     }
 
     /// Reads on a connection that nobody else uses meanwhile.
@@ -111,8 +114,11 @@ fn failed(error: rusqlite::Error) -> JournalError {
             "another process has held it for too long; nothing was changed, and the call can be made again"
         }
         Some(ErrorCode::DiskFull) => "the disk is full; nothing was changed",
+        Some(ErrorCode::SystemIoFailure) => "the disk cannot be read or written; is there room on the disk?",
         Some(ErrorCode::ReadOnly) => "it may not be written",
-        Some(ErrorCode::CannotOpen) => "it cannot be opened; may this user write to its folder?",
+        Some(ErrorCode::CannotOpen) => {
+            "it cannot be opened; may this user write to its folder, and is there room on the disk?"
+        }
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             "the file is damaged; move it away to begin a new one, and keep it: `sqlite3 FILE .recover` reads what is left"
         }

@@ -7,6 +7,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, Params, Row, params};
 use serde_json::Value as Json;
 
+use super::permissions::{Sealer, Standing};
 use super::{JournalError, SqliteStore, Sync, apply, failed, permissions, restored, stored};
 use crate::gate::consent::Consent;
 use crate::gate::grant::{LaunchGrant, StandingGrant};
@@ -27,7 +28,11 @@ const CALL: &str =
                         (SELECT ticket FROM tickets WHERE call_id = calls.id ORDER BY open DESC, asked DESC LIMIT 1)";
 
 /// A row that begins with the columns of [`CALL`]; the name of the record where it is malformed.
-fn record(connection: &Connection, row: &Row<'_>) -> Result<Result<CallRecord, String>, JournalError> {
+fn record(
+    connection: &Connection,
+    row: &Row<'_>,
+    sealer: Sealer<'_>,
+) -> Result<Result<CallRecord, String>, JournalError> {
     let part = |index: usize| match row.get_ref(index) {
         Ok(ValueRef::Text(text)) => String::from_utf8_lossy(text).into_owned(),
         Ok(ValueRef::Integer(number)) => number.to_string(),
@@ -37,9 +42,10 @@ fn record(connection: &Connection, row: &Row<'_>) -> Result<Result<CallRecord, S
     let ticket = match row.get::<_, Option<String>>(23) {
         Ok(None) => None,
         Ok(Some(id)) => match id.parse::<TicketId>() {
-            Ok(id) => match apply::ticket(connection, id)? {
-                Some(ticket) => Some(ticket),
-                None => return Ok(Err(name)),
+            Ok(id) => match apply::ticket(connection, id, sealer) {
+                Ok(Some(ticket)) => Some(ticket),
+                Ok(None) | Err(JournalError::Malformed(_)) => return Ok(Err(name)),
+                Err(error) => return Err(error),
             },
             Err(_) => return Ok(Err(name)),
         },
@@ -97,7 +103,7 @@ fn record(connection: &Connection, row: &Row<'_>) -> Result<Result<CallRecord, S
                 (None, None) => KeptResult::None,
             },
             effects: json(18)?.unwrap_or(Json::Null),
-            rerunnable: row.get(19).ok()?,
+            rerunnable: apply::is_rerunnable(&text(19)??)?,
             held: row.get(20).ok()?,
             decided: time(restored(number(21)??)),
             ended: number(22)?.map(|millis| time(restored(millis))),
@@ -117,7 +123,7 @@ impl SqliteStore {
             let mut rows = query.query(terms).map_err(failed)?;
             match rows.next().map_err(failed)? {
                 None => Ok(None),
-                Some(row) => record(connection, row)?.map(Some).map_err(JournalError::Malformed),
+                Some(row) => record(connection, row, self.sealer())?.map(Some).map_err(JournalError::Malformed),
             }
         })
     }
@@ -129,7 +135,7 @@ impl SqliteStore {
             let mut rows = query.query(terms).map_err(failed)?;
             let mut records = Vec::new();
             while let Some(row) = rows.next().map_err(failed)? {
-                match record(connection, row)? {
+                match record(connection, row, self.sealer())? {
                     Ok(record) => records.push(record),
                     Err(name) => tracing::warn!("the record of {name} is malformed, and is left alone"),
                 }
@@ -224,11 +230,11 @@ impl Store for SqliteStore {
     }
 
     fn grants(&self) -> Result<Vec<KeptGrant>, JournalError> {
-        self.read(|connection| permissions::grants(connection).map_err(failed))
+        self.read(|connection| permissions::grants(connection, self.sealer()).map_err(failed))
     }
 
     fn grant_ids(&self, principal: &Principal) -> Result<HashSet<GrantId>, JournalError> {
-        self.read(|connection| permissions::grant_ids(connection, principal).map_err(failed))
+        self.read(|connection| permissions::grant_ids(connection, self.sealer(), principal).map_err(failed))
     }
 
     fn standing_grants(
@@ -239,13 +245,12 @@ impl Store for SqliteStore {
         operation: Option<OperationId>,
         known: &HashMap<GrantId, Arc<LaunchGrant>>,
     ) -> Result<Vec<StandingGrant>, JournalError> {
-        self.read(|connection| {
-            permissions::standing_grants(connection, principal, tool, run, operation, known).map_err(failed)
-        })
+        let asked = Standing { principal, tool, run, operation, known };
+        self.read(|connection| permissions::standing_grants(connection, self.sealer(), &asked).map_err(failed))
     }
 
     fn consents(&self, tokens: &[ConsentDigest]) -> Result<Vec<Consent>, JournalError> {
-        self.read(|connection| permissions::consents(connection, tokens).map_err(failed))
+        self.read(|connection| permissions::consents(connection, self.sealer(), tokens))
     }
 
     fn past_answers(&self) -> Result<Vec<PastAnswer>, JournalError> {

@@ -2,8 +2,10 @@
 
 use rusqlite::{Connection, TransactionBehavior, params};
 
+use super::permissions::{self, Sealer};
 use super::{JournalError, failed};
 use crate::ids::{OperationId, OwnerId};
+use crate::journal::chain::Chain;
 
 /// The version of the tables, kept in the file's `user_version`.
 pub const VERSION: i64 = 3;
@@ -72,6 +74,10 @@ CREATE TABLE consents (
 /// Rows are appended, and found by a narrow index: a journal of a million calls costs a call what an empty one does.
 const SCHEMA_3: &str = "
 ALTER TABLE calls RENAME TO calls_before;
+ALTER TABLE grants ADD COLUMN used INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE grants ADD COLUMN seal BLOB;
+ALTER TABLE consents ADD COLUMN seal BLOB;
+UPDATE grants SET used = (SELECT count(*) FROM grant_uses WHERE grant_id = grants.id);
 CREATE TABLE meta (
     name  TEXT PRIMARY KEY,
     value TEXT NOT NULL
@@ -104,7 +110,7 @@ CREATE TABLE calls (
     result_digest    BLOB,
     effects          TEXT,
     writes           TEXT,
-    rerunnable       INTEGER NOT NULL,
+    rerunnable       TEXT NOT NULL,
     held             INTEGER NOT NULL,
     decided          INTEGER NOT NULL,
     ended            INTEGER
@@ -127,7 +133,8 @@ CREATE TABLE tickets (
     route    TEXT,
     who      TEXT,
     note     TEXT,
-    answered INTEGER
+    answered INTEGER,
+    seal     BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX tickets_open ON tickets (run, digest) WHERE open = 1;
 CREATE INDEX tickets_answered ON tickets (ticket) WHERE open = 1 AND answered IS NOT NULL;
@@ -183,7 +190,7 @@ CREATE TABLE history (
 /// # Errors
 ///
 /// The file is no journal, is of a newer version, or cannot be written.
-pub fn bring_up(connection: &mut Connection) -> Result<(), JournalError> {
+pub fn bring_up(connection: &mut Connection, chain: &Chain) -> Result<(), JournalError> {
     let found = version(connection)?;
     if found == VERSION {
         return Ok(());
@@ -200,11 +207,23 @@ pub fn bring_up(connection: &mut Connection) -> Result<(), JournalError> {
     if found < 3 {
         transaction.execute_batch(SCHEMA_3).map_err(failed)?;
         move_calls(&transaction)?;
+        let journal = id(&transaction)?;
+        permissions::seal_all(&transaction, Sealer { chain, journal: &journal })?;
         transaction.execute_batch("DROP TABLE calls_before").map_err(failed)?;
     }
     transaction.pragma_update(None, "user_version", VERSION).map_err(failed)?;
     transaction.pragma_update(None, "application_id", APPLICATION).map_err(failed)?;
     transaction.commit().map_err(failed)
+}
+
+/// The id of the journal.
+///
+/// # Errors
+///
+/// It cannot be read.
+pub fn id(connection: &Connection) -> Result<String, JournalError> {
+    let id = "SELECT value FROM meta WHERE name = 'journal'";
+    connection.query_row(id, [], |row| row.get(0)).map_err(failed)
 }
 
 /// The version of a file, before anything in it is touched.
@@ -219,7 +238,8 @@ pub fn version(connection: &Connection) -> Result<i64, JournalError> {
         connection.execute_batch("BEGIN").map_err(failed)?;
     }
     let version = read_version(connection);
-    if moment {
+    // Some errors have ended the transaction already, and are what there is to tell.
+    if moment && !connection.is_autocommit() {
         connection.execute_batch("ROLLBACK").map_err(failed)?;
     }
     version
@@ -258,7 +278,7 @@ fn move_calls(connection: &Connection) -> Result<(), JournalError> {
         .prepare(
             "INSERT INTO calls (run, step, call, owner, principal, tool, package, digest, state, attempts, code, basis,
                                 handles, arguments, result_digest, effects, rerunnable, held, decided, ended)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, '[]', ?13, ?14, ?15, 0, 0, ?16, ?17)",
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, '[]', ?13, ?14, ?15, 'never', 0, ?16, ?17)",
         )
         .map_err(failed)?;
     let nobody = OwnerId::random().map_err(|error| JournalError::Store(error.to_string()))?.to_string();

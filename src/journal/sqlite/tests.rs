@@ -131,7 +131,7 @@ fn of_many_answers_one_wins_and_a_refused_one_changes_nothing() {
     let (_folder, journal) = journal();
     let operation = operation();
     let (ticket, _) = ask(&journal, operation, later()).unwrap();
-    let answer = |answered| journal.commit_now(Change::Answer(ticket, answered), Sync::Durable);
+    let answer = |answered| journal.commit_now(Change::Answer(ticket, answered, None), Sync::Durable);
     let claim = |event, claim| {
         commit(&journal, CallChange { claim: Some(claim), ..CallChange::new(operation, SystemTime::now(), event) })
     };
@@ -149,7 +149,7 @@ fn of_many_answers_one_wins_and_a_refused_one_changes_nothing() {
     assert!(matches!(claim(Event::Allow, Claim::Stored), Err(JournalError::Transition(_))));
     assert_eq!(answer(yes(SystemTime::now())), Err(first.into()));
     end(&journal, operation, ending(Vec::new(), false)).unwrap();
-    let unknown = journal.commit_now(Change::Answer(TicketId::random().unwrap(), yes(later())), Sync::Durable);
+    let unknown = journal.commit_now(Change::Answer(TicketId::random().unwrap(), yes(later()), None), Sync::Durable);
     assert_eq!(unknown, Err(TicketError::Unknown.into()));
 }
 

@@ -177,7 +177,7 @@ impl Loop {
                 match self.applier.apply(&self.connection, change) {
                     Ok(applied) => results.push(Ok(applied)),
                     Err(error) => {
-                        self.execute("ROLLBACK")?;
+                        self.roll_back();
                         return Ok(vec![Err(error)]);
                     }
                 }
@@ -187,7 +187,11 @@ impl Loop {
             self.execute("SAVEPOINT one")?;
             let before = self.applier.head();
             let applied = self.applier.apply(&self.connection, change);
-            if applied.is_err() {
+            if let Err(error) = &applied {
+                // A disk that is full ends the transaction with all that is in it.
+                if self.connection.is_autocommit() {
+                    return Err(error.clone());
+                }
                 self.execute("ROLLBACK TO one")?;
                 self.applier.reset(before);
             }
