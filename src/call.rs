@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::gate::codes::Code;
+use crate::gate::grant::LaunchGrant;
 use crate::gate::{Answer, Availability, Confirmation, Denial, Evaluation, Permit, Verdict};
 use crate::host::{Blocked, Failure, Host, HostError, Outcome, Output, Report, Run};
 use crate::ids::{CallDigest, OperationId, ToolId};
@@ -34,8 +35,9 @@ use crate::value::{self, canonical_bytes, strict_json};
 use asking::{ask, joined};
 use deciding::decide;
 pub(crate) use deciding::launch_problems;
-use records::{by, effects, kept};
+use records::{Leaving, by, effects, kept};
 pub use resuming::AnswerError;
+pub use resuming::Repeated;
 pub(crate) use resuming::{answer, outcome, recover, repeat, wait};
 pub(crate) use stepping::step;
 pub(crate) use watching::Watch;
@@ -107,27 +109,30 @@ async fn one(
 ) -> Result<Outcome, HostError> {
     let span = tracing::info_span!("call", %operation, tool = tracing::field::Empty, code = tracing::field::Empty);
     let whole = async {
-        // A call decides after it holds a slot to run in, so that a permit never ages in a queue.
-        let slot = match slot(run, operation, cancel).await {
-            Ok(slot) => slot,
-            Err(outcome) => return Ok(outcome),
-        };
         let known = know(run, tool, arguments);
         tracing::Span::current().record("tool", tracing::field::display(&known.id));
         let mut call = Call { run, operation, known, of_step, cancel };
         if let Some(outcome) = joined(&call).await? {
             return Ok(outcome);
         }
+        // A call decides after it holds a slot to run in, so that a permit never ages in a queue. Nobody waits for a human, or for
+        // another call, with a slot in hand.
+        let slot = match slot(run, operation, cancel).await {
+            Ok(slot) => slot,
+            Err(outcome) => return Ok(outcome),
+        };
         let confirmation = match call.decide(None)? {
             Verdict::Deny(denial) => return call.block(denial).await,
             Verdict::Confirm(confirmation) => confirmation,
-            Verdict::Allow(_) => match call.proceed(None).await? {
+            Verdict::Allow(_) => match call.proceed(None, None).await? {
                 Proceeded::Ended(outcome) => return Ok(*outcome),
                 Proceeded::Asked(confirmation) => confirmation,
-                Proceeded::Overtaken => return call.overtaken().await,
+                Proceeded::Overtaken => {
+                    drop(slot);
+                    return call.overtaken().await;
+                }
             },
         };
-        // A human may take an hour.
         drop(slot);
         ask(call, confirmation).await
     };
@@ -240,15 +245,22 @@ impl Call<'_> {
     }
 
     /// Compiles if need be, decides for good, and runs.
-    async fn proceed(&mut self, answer: Option<(&Answer, Claim)>) -> Result<Proceeded, HostError> {
+    async fn proceed(
+        &mut self,
+        answer: Option<(&Answer, Claim)>,
+        mut grant: Option<Arc<LaunchGrant>>,
+    ) -> Result<Proceeded, HostError> {
         let program = match self.known.tool {
             Some(tool) => {
                 let compiled = tokio::select! {
                     biased;
                     () = self.cancel.cancelled() => {
-                        // A call that nobody was asked about has no record yet, and needs none: nothing was decided for good.
-                        if answer.is_some() {
-                            self.withdraw().await?;
+                        match answer {
+                            // A call that nobody was asked about needs no record: nothing was decided for good.
+                            None => {}
+                            Some((_, Claim::Fresh)) => drop(self.withdraw().await?),
+                            // Whoever waits no longer is not who made the call; the answer stays on record.
+                            Some(_) => return Ok(Proceeded::Overtaken),
                         }
                         return Ok(ended(not_run(self.operation, Code::Cancelled, CANCELLED)));
                     }
@@ -269,12 +281,21 @@ impl Call<'_> {
         }
         for _ in 0..ATTEMPTS {
             match (self.decide(answer.map(|(answer, _)| answer))?, &program) {
-                (Verdict::Allow(permit), Some(program)) => match self.start(&permit, answer).await {
-                    Ok(sync) => return self.execute(permit, program, sync, answer.is_some()).await.map(ended),
-                    Err(JournalError::Lost) => {}
-                    Err(JournalError::Ticket(_) | JournalError::Transition(_)) => return Ok(Proceeded::Overtaken),
-                    Err(error) => return Err(error.into()),
-                },
+                (Verdict::Allow(permit), Some(program)) => {
+                    // A caller that goes away takes the call along, and leaves a record: from here on it may be started.
+                    let mut leaving = Leaving::new(self);
+                    let started = self.start(&permit, answer, grant.take()).await;
+                    if started.is_err() {
+                        leaving.recorded();
+                    }
+                    match started {
+                        Ok(sync) => return self.execute(permit, program, sync, &mut leaving).await.map(ended),
+                        Err(JournalError::Lost) => {}
+                        Err(JournalError::Refused) => self.run.remember_refusal(permit.call()),
+                        Err(JournalError::Ticket(_) | JournalError::Transition(_)) => return Ok(Proceeded::Overtaken),
+                        Err(error) => return Err(error.into()),
+                    }
+                }
                 (Verdict::Deny(denial), _) => match answer {
                     None => return self.block(denial).await.map(ended),
                     Some((answer, claim)) => return self.refuse(denial, answer, claim).await,
@@ -304,7 +325,12 @@ impl Call<'_> {
     }
 
     /// Commits that the call starts, and uses up what the allow rests on, in one step.
-    async fn start(&self, permit: &Permit, answer: Option<(&Answer, Claim)>) -> Result<Sync, JournalError> {
+    async fn start(
+        &self,
+        permit: &Permit,
+        answer: Option<(&Answer, Claim)>,
+        grant: Option<Arc<LaunchGrant>>,
+    ) -> Result<Sync, JournalError> {
         let effect_free = permit.authority().is_effect_free() && !permit.basis().is_spent();
         let sync = match self.run.shared.host.published().config.durability {
             Durability::Effects if effect_free => Sync::Committed,
@@ -314,6 +340,7 @@ impl Call<'_> {
             decided: Some(Arc::new(self.record(permit.authority(), effect_free || self.is_idempotent()))),
             basis: Some(permit.basis().clone()),
             claim: answer.map(|(_, claim)| claim),
+            grant,
             ..CallChange::new(self.operation, SystemTime::now(), Event::Allow)
         };
         self.commit(change, sync).await.map(|_| sync)
@@ -325,7 +352,7 @@ impl Call<'_> {
         permit: Permit,
         program: &Program,
         sync: Sync,
-        was_asked: bool,
+        leaving: &mut Leaving,
     ) -> Result<Outcome, HostError> {
         let (Some(tool), Some(Ok(arguments)), Some(call)) = (self.known.tool, &self.known.arguments, self.known.call)
         else {
@@ -333,8 +360,7 @@ impl Call<'_> {
         };
         let shared = &self.run.shared.host.shared;
         let authority = permit.authority().lines();
-        // A caller that goes away takes the guest along, and leaves a record.
-        let leaving = records::Leaving::new(&shared.journal, self.operation);
+        leaving.started();
         let state = self.state(permit.authority());
         let execution =
             shared.sandbox.execute(program, &tool.function, &call, &arguments.values, permit, state, self.cancel).await;
@@ -356,11 +382,10 @@ impl Call<'_> {
             code,
             text,
             ending: Some(ending),
-            arguments: if was_asked { self.kept() } else { None },
+            expects: Some((shared.journal.owner(), None)),
             ..CallChange::new(self.operation, SystemTime::now(), event)
         };
-        let applied = self.commit(change, sync).await?;
-        leaving.recorded();
+        let applied = leaving.end(change, sync).await?;
         for effect in &execution.effects {
             tracing::debug!(kind = %effect.kind, "effect");
         }

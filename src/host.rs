@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::approval::{ConsentToken, Route};
 use crate::authority::Authority;
-use crate::call::{self, AnswerError, Arguments, Explanation};
+use crate::call::{self, AnswerError, Arguments, Explanation, Repeated};
 use crate::gate::Denial;
 use crate::gate::codes::Code;
 use crate::gate::grant::{LaunchGrant, StandingGrant};
@@ -28,6 +28,9 @@ use crate::publication::Snapshot;
 use crate::publication::config::{Config, ConfigError};
 use crate::publication::source::ConfigFile;
 use crate::sandbox::{Effect, Sandbox};
+
+/// How long a result may be on its way to its caller.
+const ON_ITS_WAY: Duration = Duration::from_secs(60);
 
 /// A fault of the host: nothing that a model should read.
 #[derive(Debug, thiserror::Error)]
@@ -147,7 +150,7 @@ pub(crate) struct RunShared {
     /// The calls that were asked about, and whose outcome their caller was not told yet.
     asked: Mutex<HashMap<CallDigest, Vec<AskedCall>>>,
     /// The calls whose results are kept whole until their caller has them.
-    unacknowledged: Mutex<Vec<OperationId>>,
+    unacknowledged: Mutex<Vec<(OperationId, Instant)>>,
 }
 
 /// One call that was asked about: an equal one with the same view of the run joins it.
@@ -464,7 +467,7 @@ impl Host {
     }
 
     /// Presents an operation of a run that has ended, or of another process. As [`Run::repeat`]; `options` narrow what is run
-    /// again, if it is.
+    /// again, if it is; the thread is that of the run.
     ///
     /// # Errors
     ///
@@ -476,8 +479,9 @@ impl Host {
         operation: OperationId,
         (tool, arguments): (&str, &[u8]),
         cancel: &CancellationToken,
-    ) -> Result<Option<Outcome>, HostError> {
-        let run = self.begin(principal, options, operation.run)?;
+    ) -> Result<Repeated, HostError> {
+        let thread = self.shared.journal.call(operation)?.and_then(|record| record.thread);
+        let run = self.begin(principal, RunOptions { thread, ..options }, operation.run)?;
         run.repeat(operation, tool, arguments, cancel).await
     }
 
@@ -573,8 +577,7 @@ impl Run {
     }
 
     /// Presents an operation of this run once more, with the same tool and arguments: the same result, and never a second
-    /// effect. A call that was abandoned, so that nothing is lost by it, is run again. None where no such operation is on record
-    /// for this caller, run, tool and these arguments: then nothing of it has run.
+    /// effect. A call that was abandoned, so that nothing is lost by it, is run again.
     ///
     /// # Errors
     ///
@@ -585,7 +588,7 @@ impl Run {
         tool: &str,
         arguments: &[u8],
         cancel: &CancellationToken,
-    ) -> Result<Option<Outcome>, HostError> {
+    ) -> Result<Repeated, HostError> {
         call::repeat(self, operation, tool, Arguments::Text(arguments), cancel).await
     }
 
@@ -679,21 +682,30 @@ impl Run {
 
     /// The number of the next step. Whoever goes on has what came before.
     pub(crate) fn next_step(&self) -> u64 {
-        let had = std::mem::take(&mut *self.shared.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner));
-        for operation in had {
-            self.shared.host.journal().commit_later(Change::Acknowledge(operation));
-        }
+        let mut kept = self.shared.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(operation, since)| {
+            let is_new = since.elapsed() < ON_ITS_WAY;
+            if !is_new {
+                self.shared.host.journal().commit_later(Change::Acknowledge(*operation));
+            }
+            is_new
+        });
+        drop(kept);
         self.shared.steps.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Says that the caller has the result of a call. One that is too large to be kept for good is no longer kept then; a run
-    /// says so of all earlier calls with its next one.
+    /// says so with its next step of those that it handed over more than a minute ago.
     ///
     /// # Errors
     ///
     /// The journal cannot be written.
     pub async fn acknowledge(&self, operation: OperationId) -> Result<(), HostError> {
-        self.shared.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner).retain(|kept| *kept != operation);
+        self.shared
+            .unacknowledged
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|(kept, _)| *kept != operation);
         self.shared.host.journal().commit(Change::Acknowledge(operation), Sync::Committed).await?;
         Ok(())
     }
@@ -705,7 +717,8 @@ impl Run {
             _ => return,
         };
         if value.as_ref().is_some_and(|value| value.to_string().len() > KEPT_MAX) {
-            self.shared.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner).push(outcome.operation());
+            let kept = (outcome.operation(), Instant::now());
+            self.shared.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
         }
     }
 

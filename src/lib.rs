@@ -54,7 +54,7 @@ pub mod value;
 #[doc(hidden)]
 pub mod cli;
 
-pub use call::{AnswerError, Explanation};
+pub use call::{AnswerError, Explanation, Repeated};
 pub use host::{
     Awaiting, Blocked, Failure, Host, HostError, Indeterminate, LaunchError, LaunchProblem, Outcome, Output, Published,
     Report, Run, RunOptions,

@@ -7,7 +7,7 @@ use common::{World, done, failed, guest, value};
 use portcullis::gate::codes::Code;
 use portcullis::ids::OperationId;
 use portcullis::journal::record::Drawer;
-use portcullis::{Host, Outcome, Principal, Run, RunOptions};
+use portcullis::{Host, Outcome, Principal, Repeated, Run, RunOptions};
 use serde_json::{Value as Json, json};
 use tokio_util::sync::CancellationToken;
 
@@ -106,7 +106,8 @@ async fn of_two_writes_of_one_key_in_a_step_the_later_call_fails() {
     let operation = OperationId { run: run.id(), step: 0, call: 2 };
     let (tool, arguments) = put("a", "second");
     let again = run.repeat(operation, &tool, arguments.to_string().as_bytes(), &never).await.unwrap();
-    assert_eq!(again.unwrap().code(), Some(Code::StateConflict));
+    let Repeated::Outcome(again) = again else { panic!("{again:?}") };
+    assert_eq!(again.code(), Some(Code::StateConflict));
     // Another step writes what it likes.
     done(self::put(&run, "shared", "a", "later").await);
     assert_eq!(get(&run, "shared", "a").await, json!("later"));

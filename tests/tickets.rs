@@ -16,7 +16,7 @@ use portcullis::gate::codes::Code;
 use portcullis::ids::{OperationId, TicketId};
 use portcullis::journal::ticket::Answered;
 use portcullis::journal::{CallState, TicketError};
-use portcullis::{AnswerError, Awaiting, Host, Outcome, Principal, Run, RunOptions};
+use portcullis::{AnswerError, Awaiting, Host, Outcome, Principal, Repeated, Run, RunOptions};
 use serde_json::{Value as Json, json};
 use tokio_util::sync::CancellationToken;
 
@@ -232,11 +232,11 @@ fn an_operation_that_is_presented_again_has_its_result_and_no_second_effect() {
     assert_eq!(again["result"]["report"]["operation"], operation);
     assert_eq!(written(&user), None, "nothing was written again");
     let other = ["call", "files/write", "--args", r#"{"path":"/data/x","text":""}"#, "--operation", operation];
-    user.run(&other).failed(2, "no such operation");
+    user.run(&other).failed(2, "cannot be told to be this call");
     user.run(&["call", "files/read", "--args", r#"{"path":"/data/new.txt"}"#, "--operation", operation])
         .failed(2, "no such operation");
     let unknown = operation.replace(|c: char| c.is_ascii_hexdigit(), "0");
-    user.run(&[&WRITE[..], &["--operation", &unknown]].concat()).failed(2, "then nothing of it has run");
+    user.run(&[&WRITE[..], &["--operation", &unknown]].concat()).failed(2, "nothing of it has run");
     // A failure is a result like another.
     let read = ["call", "files/read", "--args", r#"{"path":"/data/none"}"#];
     let failed = user.run(&[&["--json"], &read[..]].concat()).json();
@@ -405,7 +405,7 @@ async fn arguments_that_are_kept_out_are_there_while_the_call_waits_and_gone_aft
     let operation = OperationId { run: run.id(), step: 0, call: 0 };
     for (text, is_known) in [("the secret words", true), ("(not kept)", false)] {
         let found = run.repeat(operation, "files/write", again(text).as_bytes(), &never).await.unwrap();
-        assert_eq!(found.is_some(), is_known, "{text}");
+        assert_eq!(matches!(found, Repeated::Outcome(_)), is_known, "{text}");
     }
 }
 
@@ -436,5 +436,190 @@ async fn a_caller_that_goes_away_leaves_a_record_and_no_call_under_way() {
     let record = host.journal().call(OperationId { run: run.id(), step: 0, call: 0 }).unwrap().unwrap();
     assert_eq!((record.state, record.code), (CallState::Indeterminate, Some(Code::Indeterminate)));
     let told = run.repeat(record.operation, "spin/loop-forever", b"{}", &CancellationToken::new()).await.unwrap();
-    assert!(matches!(told, Some(Outcome::Indeterminate(_))), "{told:?}");
+    assert!(matches!(told, Repeated::Outcome(Outcome::Indeterminate(_))), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_call_of_a_step_that_asks_runs_with_its_whole_arguments() {
+    let world = World::new(&format!("{FILES}[policy]\nredact = [\"/text\"]\n"));
+    let host = world.host();
+    let run = leaving(&host).await;
+    let large = "x".repeat(100_000);
+    let calls = ["kept out", &large]
+        .map(|text| ("files/write".to_owned(), json!({ "path": format!("/data/{}", text.len()), "text": text })));
+    for outcome in run.step(calls.to_vec(), &CancellationToken::new()).await.unwrap() {
+        let asked = awaiting(outcome.unwrap());
+        let kept = || host.journal().call(asked.operation).unwrap().unwrap().arguments;
+        assert!(kept().unwrap()["text"].as_str().unwrap().len() > 7);
+        done(answer(&host, asked.ticket, true).await.unwrap());
+        assert!(kept().is_none_or(|kept| kept["text"] == "(not kept)"));
+    }
+    assert_eq!((world.read("data/8"), world.read("data/100000")), ("kept out".to_owned(), large));
+}
+
+#[tokio::test]
+async fn a_ticket_that_nobody_answered_ends_with_the_next_start_and_keeps_nothing() {
+    let world = World::new(&format!("{FILES}[policy]\nredact = [\"/text\"]\n[approval]\nwait = \"1s\"\n"));
+    let asked = {
+        let host = world.host();
+        let write = json!({ "path": "/data/x", "text": "the secret words" });
+        awaiting(leaving(&host).await.call("files/write", write).await.unwrap())
+    };
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let record = world.host().journal().call(asked.operation).unwrap().unwrap();
+    assert_eq!((record.state, record.code), (CallState::Blocked, Some(Code::TicketExpired)));
+    assert_eq!(record.arguments.unwrap()["text"], "(not kept)");
+    let config = std::fs::canonicalize(world.path("portcullis.toml")).unwrap();
+    for entry in std::fs::read_dir(world.places().of_config(&config).unwrap()).unwrap() {
+        let path = entry.unwrap().path();
+        let bytes = if path.is_file() { std::fs::read(&path).unwrap() } else { Vec::new() };
+        let found = bytes.windows(16).any(|bytes| bytes == b"the secret words");
+        assert!(!found, "{} still holds it", path.display());
+    }
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_human_with_a_slot_in_hand() {
+    let world = World::new(&format!("{FILES}[limits]\nconcurrent = 1\n"));
+    let host = world.host();
+    let options = RunOptions { routes: vec![Arc::new(LeftBehind)], wait: true, ..RunOptions::default() };
+    let run = host.start(Principal::Local, options).await.unwrap();
+    let calls: Vec<_> = (0..5)
+        .map(|_| {
+            let run = run.clone();
+            tokio::spawn(async move { run.call("files/read", q3()).await.unwrap() })
+        })
+        .collect();
+    let ticket = loop {
+        if let Some(record) = host.journal().waiting().unwrap().first() {
+            break record.ticket.as_ref().unwrap().ticket.id;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let other = world.host();
+    let answered = tokio::time::timeout(Duration::from_secs(20), answer(&other, ticket, true)).await;
+    assert_eq!(value(answered.expect("the host is stuck").unwrap()), json!("region,revenue\nnorth,120\n"));
+    let mut operations = std::collections::BTreeSet::new();
+    for call in calls {
+        let ended = tokio::time::timeout(Duration::from_secs(20), call).await.expect("a caller is stuck").unwrap();
+        operations.insert(done(ended).report.operation);
+    }
+    assert_eq!(operations.len(), 1, "equal calls that waited together are one call");
+}
+
+#[tokio::test]
+async fn a_no_stands_against_a_grant_that_comes_later() {
+    use portcullis::gate::grant::LaunchGrant;
+    use portcullis::gate::schema::ArgumentSchema;
+    use portcullis::ids::{CapabilityId, GrantId};
+    let world = World::new(FILES);
+    let host = world.host();
+    let run = leaving(&host).await;
+    let asked = awaiting(run.call("files/read", q3()).await.unwrap());
+    // By another process, so that this one's memory knows nothing of it.
+    answer(&world.host(), asked.ticket, false).await.unwrap();
+    let tool: portcullis::ids::ToolId = "files/read".parse().unwrap();
+    let grant = LaunchGrant {
+        id: GrantId::random().unwrap(),
+        principal: Principal::Local,
+        capability: CapabilityId::of_tool(&tool),
+        tool,
+        arguments: ArgumentSchema::new(json!({})).unwrap(),
+        only: None,
+        run: Some(run.id()),
+        expires: None,
+        uses: None,
+        given: SystemTime::now(),
+        by: "me".to_owned(),
+    };
+    host.journal().give(&grant).unwrap();
+    // The first one comes back with what became of the ticket; the next ones are decided anew.
+    for _ in 0..3 {
+        assert_eq!(blocked(run.call("files/read", q3()).await.unwrap()).code, Code::ConsentRefused);
+    }
+    done(run.call("files/read", json!({ "path": "/data/public/q4.csv" })).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_yes_that_nobody_went_on_with_can_be_taken_back_or_gone_on_with() {
+    for take_back in [true, false] {
+        let world = World::new(FILES);
+        let write = json!({ "path": "/data/new.txt", "text": "x" });
+        let asked = {
+            let host = world.host();
+            awaiting(leaving(&host).await.call("files/write", write.clone()).await.unwrap())
+        };
+        // Answered by a host that ended before it went on.
+        let journal = world.journal();
+        let change = portcullis::journal::record::Change::Answer {
+            ticket: asked.ticket,
+            answer: yes(),
+            ended: None,
+            grant: None,
+        };
+        journal.commit(change, portcullis::journal::Sync::Durable).await.unwrap();
+        let host = world.host();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(!world.path("data/new.txt").exists(), "nothing runs by itself");
+        if take_back {
+            assert_eq!(blocked(answer(&host, asked.ticket, false).await.unwrap()).code, Code::ConsentRefused);
+            assert!(!world.path("data/new.txt").exists());
+        } else {
+            // Whoever made the call asks for it again.
+            let options = RunOptions { routes: vec![Arc::new(LeftBehind)], ..RunOptions::default() };
+            let text = write.to_string();
+            let call = ("files/write", text.as_bytes());
+            let never = CancellationToken::new();
+            let again = host.repeat(Principal::Local, options, asked.operation, call, &never).await.unwrap();
+            assert!(matches!(again, Repeated::Outcome(Outcome::Done(_))), "{again:?}");
+            assert_eq!(world.read("data/new.txt"), "x");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_a_step_that_joined_another_has_its_outcome() {
+    let world = World::new(FILES);
+    let host = world.host();
+    let run = leaving(&host).await;
+    let never = CancellationToken::new();
+    let read = || ("files/read".to_owned(), q3());
+    let outcomes = run.step(vec![read(), read(), read()], &never).await.unwrap();
+    let asked: Vec<Awaiting> = outcomes.into_iter().map(|outcome| awaiting(outcome.unwrap())).collect();
+    assert!(asked.iter().all(|it| it.ticket == asked[0].ticket && it.operation == asked[0].operation));
+    assert_eq!(host.journal().waiting().unwrap().len(), 1);
+    done(answer(&host, asked[0].ticket, true).await.unwrap());
+    for call in 0..3 {
+        let operation = OperationId { run: run.id(), step: 0, call };
+        let again = run.repeat(operation, "files/read", q3().to_string().as_bytes(), &never).await.unwrap();
+        let Repeated::Outcome(again) = again else { panic!("{again:?}") };
+        assert_eq!(done(again).report.operation, asked[0].operation);
+    }
+}
+
+#[tokio::test]
+async fn a_step_whose_caller_goes_away_is_brought_to_its_commit() {
+    let world = World::new(
+        "[tools.spin]\nsource = \"hostile-spin.wasm\"\n[tools.hello]\nsource = \"hello.wasm\"\n\
+         [[policy.rules]]\ntool = \"*/*\"\nverdict = \"allow\"\n",
+    );
+    let host = world.host();
+    let run = host.start(Principal::Local, RunOptions::default()).await.unwrap();
+    for tool in ["spin/loop-forever", "hello/greet"] {
+        run.prepare(tool).await.unwrap();
+    }
+    let calls = vec![("hello/greet".to_owned(), json!({ "name": "Ada" })), ("spin/loop-forever".to_owned(), json!({}))];
+    let never = CancellationToken::new();
+    assert!(tokio::time::timeout(Duration::from_millis(500), run.step(calls, &never)).await.is_err());
+    let operation = |call| OperationId { run: run.id(), step: 0, call };
+    let started = Instant::now();
+    while !host.journal().unfinished().unwrap().is_empty() {
+        assert!(started.elapsed() < Duration::from_secs(20), "the step is not committed");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let greeted = host.journal().call(operation(0)).unwrap().unwrap();
+    assert_eq!((greeted.state, greeted.code), (CallState::Completed, None));
+    let ended = host.journal().call(operation(1)).unwrap().unwrap();
+    assert_eq!((ended.state, ended.code), (CallState::Completed, Some(Code::Cancelled)));
 }

@@ -70,7 +70,7 @@ fn denial(confirmation: &Confirmation, code: Code, reason: &str) -> Denial {
 pub(super) async fn joined(call: &Call<'_>) -> Result<Option<Outcome>, HostError> {
     let Some(digest) = call.known.call else { return Ok(None) };
     let Some(ticket) = call.run.asked(&digest) else { return Ok(None) };
-    let outcome = left(call.run, ticket, call.cancel).await?;
+    let outcome = left(call.run, ticket, call.of_step, call.cancel).await?;
     if !matches!(outcome, Outcome::Awaiting(_)) {
         call.run.forget_asked(&digest, ticket);
     }
@@ -79,8 +79,18 @@ pub(super) async fn joined(call: &Call<'_>) -> Result<Option<Outcome>, HostError
 
 /// A ticket that is left to whoever answers it: its outcome as it stands, or as it comes to be where the run waits or leaves no
 /// tickets behind.
-pub(super) async fn left(run: &Run, ticket: TicketId, cancel: &CancellationToken) -> Result<Outcome, HostError> {
+pub(super) async fn left(
+    run: &Run,
+    ticket: TicketId,
+    of_step: bool,
+    cancel: &CancellationToken,
+) -> Result<Outcome, HostError> {
     let host = &run.shared.host;
+    if of_step {
+        // A step does not wait for a human.
+        let record = host.journal().ticket(ticket)?;
+        return record.map(super::outcome).ok_or_else(|| HostError::Fault("a ticket is gone".to_owned()));
+    }
     if run.shared.wait || !run.shared.routes.iter().any(|route| route.name() == LeftBehind::NAME) {
         return wait(host, ticket, cancel).await;
     }
@@ -124,8 +134,10 @@ pub(super) async fn ask(mut call: Call<'_>, confirmation: Confirmation) -> Resul
         ..CallChange::new(call.operation, now, Event::Ask(ticket))
     };
     let (digest, narrowing) = (confirmation.call(), run.narrowing.clone());
+    // Before it is committed: whatever becomes of this caller, somebody looks after the ticket.
+    shared.host.watch(ticket, call.cancel);
     match call.commit(change, Sync::Durable).await? {
-        Applied::Joined(ticket) => return left(run, ticket, call.cancel).await,
+        Applied::Joined(ticket) => return left(run, ticket, call.of_step, call.cancel).await,
         Applied::Refused => {
             run.remember_refusal(digest);
             let reason = "a human said no to this call before, in this run";
@@ -142,7 +154,6 @@ pub(super) async fn ask(mut call: Call<'_>, confirmation: Confirmation) -> Resul
     }
     tracing::info!(%ticket, "asked");
     run.remember_asked(digest, ticket, narrowing);
-    shared.host.watch(ticket, deadline, call.cancel);
     let capability = capability(run, &call.known.id, &arguments);
     // What a human sees of a narrowed run or a plugin says nothing of what wider ones would get by the same grant.
     let scopes = match run.narrowing.is_some() || run.plugin.is_some() {
@@ -154,7 +165,7 @@ pub(super) async fn ask(mut call: Call<'_>, confirmation: Confirmation) -> Resul
     if call.of_step {
         // The step does not wait for it: each later answer is one more commit of the step.
         let awaiting = awaiting(&call, &asked, deadline);
-        shared.host.watch(ticket, deadline, &CancellationToken::new());
+        shared.host.watch(ticket, &CancellationToken::new());
         let (run, operation) = (run.clone(), call.operation);
         tokio::spawn(async move {
             if let Err(error) = offer_beside(&run, operation, &asked).await {
@@ -166,7 +177,6 @@ pub(super) async fn ask(mut call: Call<'_>, confirmation: Confirmation) -> Resul
     let outcome = offer(&mut call, &asked, deadline).await;
     if !matches!(outcome, Ok(Outcome::Awaiting(_))) {
         call.run.forget_asked(&digest, ticket);
-        shared.host.unwatch(ticket);
     }
     outcome
 }
@@ -206,20 +216,22 @@ async fn offer(call: &mut Call<'_>, asked: &Asked, deadline: SystemTime) -> Resu
             }
             Reply::Later => {
                 // Who made the call goes away now, and the ticket stays.
-                host.watch(asked.ticket, deadline, &CancellationToken::new());
+                host.watch(asked.ticket, &CancellationToken::new());
                 return Ok(awaiting(call, asked, deadline));
             }
             Reply::Yes { who, extent } => {
                 let answer = asked.confirmation.accept(route.name(), who);
-                give(run, asked, extent, &by(&answer)).await?;
-                let _slot = match slot(run, call.operation, call.cancel).await {
+                let grant = granted(run, asked, extent, &by(&answer))?;
+                let slot = match slot(run, call.operation, call.cancel).await {
                     Ok(slot) => slot,
                     Err(outcome) => {
                         call.withdraw_with(outcome.code().unwrap_or(Code::Cancelled)).await?;
                         return Ok(outcome);
                     }
                 };
-                return match call.proceed(Some((&answer, Claim::Fresh))).await? {
+                let proceeded = call.proceed(Some((&answer, Claim::Fresh)), grant).await?;
+                drop(slot);
+                return match proceeded {
                     Proceeded::Ended(outcome) => Ok(*outcome),
                     Proceeded::Overtaken => wait(host, asked.ticket, call.cancel).await,
                     Proceeded::Asked(_) => Err(HostError::Fault("an answered call was asked about again".to_owned())),
@@ -260,9 +272,9 @@ async fn offer_beside(run: &Run, operation: OperationId, asked: &Asked) -> Resul
             Reply::Later => return Ok(()),
             Reply::Yes { who, extent } => {
                 let route = route.name();
-                give(run, asked, extent, &Basis::Human { route: route.into(), who: who.clone() }).await?;
+                let grant = granted(run, asked, extent, &Basis::Human { route: route.into(), who: who.clone() })?;
                 let answer = Answered { route: route.to_owned(), who, note: None, at: SystemTime::now() };
-                Change::Answer(asked.ticket, answer, None)
+                Change::Answer { ticket: asked.ticket, answer, ended: None, grant }
             }
             Reply::No { who } => {
                 let basis = Basis::Human { route: route.name().into(), who };
@@ -352,14 +364,14 @@ fn capability(run: &Run, tool: &ToolId, arguments: &Json) -> CapabilityId {
     declared.map_or_else(|| CapabilityId::of_tool(tool), |capability| capability.id.clone())
 }
 
-/// Keeps the launch grant that a yes gives beside its own call.
-async fn give(run: &Run, asked: &Asked, extent: Extent, by: &Basis) -> Result<(), HostError> {
+/// The launch grant that a yes gives beside its own call: kept in the commit in which the yes counts.
+fn granted(run: &Run, asked: &Asked, extent: Extent, by: &Basis) -> Result<Option<Arc<LaunchGrant>>, HostError> {
     let (scope, bound, expires, uses) = match asked.extent(extent) {
-        Extent::Once => return Ok(()),
+        Extent::Once => return Ok(None),
         Extent::Run(scope) => (scope, Some(run.id()), None, None),
         Extent::Grant { scope, expires, uses } => (scope, None, expires, uses),
     };
-    let grant = LaunchGrant {
+    Ok(Some(Arc::new(LaunchGrant {
         id: GrantId::random().map_err(|error| HostError::Fault(error.to_string()))?,
         principal: run.shared.principal.clone(),
         capability: asked.capability.clone(),
@@ -371,7 +383,5 @@ async fn give(run: &Run, asked: &Asked, extent: Extent, by: &Basis) -> Result<()
         uses,
         given: SystemTime::now(),
         by: by.to_string(),
-    };
-    run.shared.host.journal().commit(Change::Give(Arc::new(grant)), Sync::Durable).await?;
-    Ok(())
+    })))
 }

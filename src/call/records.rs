@@ -1,6 +1,6 @@
 //! A call as it is kept, and back.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value as Json, json};
 
@@ -11,8 +11,8 @@ use crate::gate::codes::{Code, State};
 use crate::gate::{Answer, Basis, Denial};
 use crate::host::{Awaiting, Blocked, Failure, HostError, Indeterminate, Outcome, Output, Report};
 use crate::ids::OperationId;
-use crate::journal::record::{CallChange, CallRecord, Change, Decided, Ending, Kept, KeptResult};
-use crate::journal::{CallState, Event, Journal};
+use crate::journal::record::{Applied, CallChange, CallRecord, Change, Decided, Ending, Kept, KeptResult};
+use crate::journal::{CallState, Event, Journal, JournalError, Sync};
 use crate::publication::config::Redaction;
 use crate::sandbox::Effect;
 
@@ -150,40 +150,111 @@ pub(crate) fn outcome(record: CallRecord) -> Outcome {
 /// What is told of a call whose host ended under it.
 pub(super) const LOST: &str = "its host ended while the call ran: it may have had its effects, some of them or none; look before it is made again";
 
-/// While a call runs: a caller that goes away ends the guest with it, and this says so in the journal.
-pub(super) struct Leaving<'j> {
-    journal: &'j Journal,
+/// From the commit that starts a call to the one that ends it. A caller that goes away in between takes the guest along, and this
+/// says so in the journal; an end that cannot be written yet is not given up.
+pub(super) struct Leaving {
+    journal: Journal,
     operation: OperationId,
+    arguments: Option<Kept>,
+    started: bool,
+    /// How the call ended, as far as that is known and not on record.
+    end: Option<CallChange>,
     recorded: bool,
 }
 
-impl<'j> Leaving<'j> {
-    pub(super) fn new(journal: &'j Journal, operation: OperationId) -> Self {
-        Self { journal, operation, recorded: false }
+impl Leaving {
+    pub(super) fn new(call: &Call<'_>) -> Self {
+        Self {
+            journal: call.run.shared.host.journal().clone(),
+            operation: call.operation,
+            arguments: call.kept(),
+            started: false,
+            end: None,
+            recorded: false,
+        }
     }
 
-    /// The end of the call is on record.
-    pub(super) fn recorded(mut self) {
+    /// The guest may have begun.
+    pub(super) fn started(&mut self) {
+        self.started = true;
+    }
+
+    /// There is nothing to record.
+    pub(super) fn recorded(&mut self) {
         self.recorded = true;
+    }
+
+    /// Commits the end of the call. What has happened has happened: where the journal cannot be written for a while it is tried
+    /// again, and nothing is published before.
+    pub(super) async fn end(&mut self, mut change: CallChange, sync: Sync) -> Result<Applied, JournalError> {
+        change.arguments.clone_from(&self.arguments);
+        self.end = Some(change.clone());
+        let applied = insist(&self.journal, change, sync).await;
+        // Only a record that has another end already is none of this call's.
+        if !matches!(applied, Err(JournalError::Store(_))) {
+            self.recorded = true;
+        }
+        applied
     }
 }
 
-impl Drop for Leaving<'_> {
+/// How often, and with which pauses, an end is tried to be written.
+const PAUSES: [u64; 8] = [0, 1, 2, 4, 8, 15, 15, 15];
+
+async fn insist(journal: &Journal, change: CallChange, sync: Sync) -> Result<Applied, JournalError> {
+    let mut applied = Err(JournalError::Store("it was not tried".to_owned()));
+    for pause in PAUSES {
+        tokio::time::sleep(Duration::from_secs(pause)).await;
+        applied = journal.commit(Change::Call(Box::new(change.clone())), sync).await;
+        match &applied {
+            Err(JournalError::Store(error)) => {
+                tracing::warn!(error, operation = %change.operation, "the end of a call cannot be written yet");
+            }
+            _ => return applied,
+        }
+    }
+    applied
+}
+
+impl Drop for Leaving {
     fn drop(&mut self) {
         if self.recorded {
             return;
         }
-        let ending = Ending { result: None, effects: json!([]), writes: Vec::new(), held: false };
-        let change = CallChange {
-            code: Some(Code::Indeterminate),
-            text: Some(
-                "its caller went away while the call ran, and the call was ended with that: it may have had some \
-                        of its effects"
-                    .to_owned(),
-            ),
-            ending: Some(ending),
-            ..CallChange::new(self.operation, SystemTime::now(), Event::Lose)
-        };
-        self.journal.commit_later(Change::Call(Box::new(change)));
+        let change = self.end.take().unwrap_or_else(|| {
+            let ending = Ending { result: None, effects: json!([]), writes: Vec::new(), held: false };
+            let (event, code, text) = match self.started {
+                true => (
+                    Event::Lose,
+                    Code::Indeterminate,
+                    "its caller went away while the call ran, and the call was ended with that: it may have had some of its \
+                     effects",
+                ),
+                false => (Event::Abandon, Code::Abandoned, "its caller went away before the call began"),
+            };
+            CallChange {
+                code: Some(code),
+                text: Some(text.to_owned()),
+                ending: Some(ending),
+                expects: Some((self.journal.owner(), None)),
+                arguments: self.arguments.take(),
+                ..CallChange::new(self.operation, SystemTime::now(), event)
+            }
+        });
+        let journal = self.journal.clone();
+        match tokio::runtime::Handle::try_current() {
+            // Handed over now, so that it comes behind what was handed over before.
+            Ok(runtime) => {
+                let (done, committed) = tokio::sync::oneshot::channel();
+                let first = Change::Call(Box::new(change.clone()));
+                journal.submit(first, Sync::Durable, Box::new(move |applied| drop(done.send(applied))));
+                runtime.spawn(async move {
+                    if matches!(committed.await, Ok(Err(JournalError::Store(_)))) {
+                        let _ = insist(&journal, change, Sync::Durable).await;
+                    }
+                });
+            }
+            Err(_) => journal.commit_later(Change::Call(Box::new(change))),
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::SystemTime;
 
+use serde_json::Value as Json;
 use tokio_util::sync::CancellationToken;
 
 use super::asking::{ask, left};
@@ -102,28 +103,11 @@ pub(crate) async fn answer(
     let journal = host.journal();
     let record = journal.ticket(ticket)?.ok_or(AnswerError::Ticket(TicketError::Unknown))?;
     if !yes {
-        let basis = Basis::Human { route: answered.route.into(), who: answered.who };
-        let redact = &host.published().config.redact;
-        let change = CallChange {
-            code: Some(Code::ConsentRefused),
-            text: Some("a human said no to this call".to_owned()),
-            basis: Some(basis),
-            claim: Some(Claim::Fresh),
-            arguments: record.arguments.as_ref().map(|arguments| redacted(arguments, redact)),
-            note: answered.note,
-            ..CallChange::new(record.operation, answered.at, Event::Refuse)
-        };
-        return match journal.commit(Change::Call(Box::new(change)), Sync::Durable).await {
-            Ok(_) => Ok(super::records::recorded(journal, record.operation)?),
-            Err(JournalError::Transition(error)) => {
-                Err(AnswerError::Ticket(ended(&record).unwrap_or(TicketError::Ended(error.state.as_str()))))
-            }
-            Err(error) => Err(error.into()),
-        };
+        return refuse(host, &record, answered).await;
     }
     is_what_was_asked(host, &record)?;
     let ended = (!journal.is_alive(record.owner)).then_some(record.owner);
-    match journal.commit(Change::Answer(ticket, answered, ended), Sync::Durable).await {
+    match journal.commit(Change::Answer { ticket, answer: answered, ended, grant: None }, Sync::Durable).await {
         Ok(_) => {}
         // Allowed before, by somebody who ended before the call went on: that answer is gone on with.
         Err(error @ JournalError::Ticket(TicketError::Answered { .. })) => {
@@ -133,26 +117,68 @@ pub(crate) async fn answer(
         }
         Err(error) => return Err(error.into()),
     }
+    // From here on this host looks after it where its owner has ended, whatever becomes of who waits here.
+    host.watch(ticket, cancel);
     let mut changes = host.changes();
     loop {
         let Some(record) = journal.ticket(ticket)? else { return Err(AnswerError::Ticket(TicketError::Unknown)) };
-        match record.state {
-            CallState::Awaiting { .. } if record.owner == journal.owner() || take_over(journal, ticket).await? => {
-                resume(host, ticket, cancel).await?;
-                // Nobody has gone on with it, and nobody will: its time is over.
-                if expire(host, ticket).await? {
-                    return Err(AnswerError::Ticket(TicketError::Expired));
-                }
-            }
-            CallState::Awaiting { .. } => {}
-            _ => return Ok(settled(host, record.operation).await?),
+        if !matches!(record.state, CallState::Awaiting { .. }) {
+            return Ok(settled(host, record.operation).await?);
+        }
+        // Nobody has gone on with it, and nobody will: its time is over.
+        if expire(host, ticket).await? {
+            return Err(AnswerError::Ticket(TicketError::Expired));
+        }
+        if take_over(journal, ticket).await? {
+            host.watch(ticket, cancel);
         }
         tokio::select! {
             biased;
-            () = cancel.cancelled() => return Ok(not_run(record.operation, Code::Cancelled, "nobody waits for the call any longer; it goes on")),
+            () = cancel.cancelled() => {
+                let text = "nobody waits for the call any longer; the answer is on record";
+                return Ok(not_run(record.operation, Code::Cancelled, text));
+            }
             () = changes.next() => {}
         }
     }
+}
+
+/// A human's no. It also takes back a yes that nobody has gone on with, and nobody does.
+async fn refuse(host: &Host, record: &CallRecord, answered: Answered) -> Result<Outcome, AnswerError> {
+    let journal = host.journal();
+    let change = |claim| CallChange {
+        code: Some(Code::ConsentRefused),
+        text: Some("a human said no to this call".to_owned()),
+        basis: Some(Basis::Human { route: answered.route.clone().into(), who: answered.who.clone() }),
+        claim: Some(claim),
+        arguments: reduced(host, record),
+        note: answered.note.clone(),
+        ..CallChange::new(record.operation, answered.at, Event::Refuse)
+    };
+    let refused = journal.commit(Change::Call(Box::new(change(Claim::Fresh))), Sync::Durable).await;
+    let refused = match (refused, record.state.ticket()) {
+        (Err(error @ JournalError::Ticket(TicketError::Answered { .. })), Some(ticket)) => {
+            if !take_over(journal, ticket).await? {
+                return Err(error.into());
+            }
+            let expects = Some((journal.owner(), None));
+            let change = CallChange { expects, ..change(Claim::Withdrawn) };
+            journal.commit(Change::Call(Box::new(change)), Sync::Durable).await
+        }
+        (refused, _) => refused,
+    };
+    match refused {
+        Ok(_) => Ok(super::records::recorded(journal, record.operation)?),
+        Err(JournalError::Transition(error)) => {
+            Err(AnswerError::Ticket(ended(record).unwrap_or(TicketError::Ended(error.state.as_str()))))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The arguments of a call that ends, as they are kept for good.
+fn reduced(host: &Host, record: &CallRecord) -> Option<Kept> {
+    record.arguments.as_ref().map(|arguments| redacted(arguments, &host.published().config.redact))
 }
 
 /// Looks after the call of a ticket from now on, if it waits and its owner has ended.
@@ -165,8 +191,11 @@ async fn take_over(journal: &Journal, ticket: TicketId) -> Result<bool, JournalE
     Ok(taken == Applied::Count(1))
 }
 
-/// Who was first, where somebody was.
+/// Why a ticket has no place for an answer: its time was over, or somebody was first.
 fn ended(record: &CallRecord) -> Option<TicketError> {
+    if record.code == Some(Code::TicketExpired) {
+        return Some(TicketError::Expired);
+    }
     let kept = record.ticket.as_ref()?;
     kept.ticket.permits(Claim::Fresh, kept.ticket.asked).err()
 }
@@ -218,7 +247,7 @@ pub(super) async fn resume(host: &Host, ticket: TicketId, cancel: &CancellationT
         known.registry = Some(crate::gate::Availability::Changed);
     }
     let mut call = Call { run: &run, operation, known, of_step: false, cancel };
-    match call.proceed(Some((&answer, Claim::Stored))).await? {
+    match call.proceed(Some((&answer, Claim::Stored)), None).await? {
         Proceeded::Ended(outcome) => {
             tracing::info!(%ticket, code = outcome.code().map_or("done", Code::as_str), "resumed");
             Ok(())
@@ -236,14 +265,7 @@ pub(super) async fn expire(host: &Host, ticket: TicketId) -> Result<bool, HostEr
     if !is_late || !matches!(record.state, CallState::Awaiting { .. }) {
         return Ok(false);
     }
-    let redact = &host.published().config.redact;
-    let change = CallChange {
-        code: Some(Code::TicketExpired),
-        text: Some("a human had to allow this call, and did not in time".to_owned()),
-        claim: Some(Claim::Expiry),
-        arguments: record.arguments.as_ref().map(|arguments| redacted(arguments, redact)),
-        ..CallChange::new(record.operation, now, Event::Refuse)
-    };
+    let change = expiry(&record, now, &host.published().config.redact);
     match host.journal().commit(Change::Call(Box::new(change)), Sync::Durable).await {
         Ok(_) => Ok(true),
         Err(JournalError::Ticket(_) | JournalError::Transition(_)) => Ok(false),
@@ -271,9 +293,29 @@ pub(crate) fn recover(journal: &Journal, redact: &[Redaction]) -> Result<(), Jou
     for (run, step) in steps {
         journal.commit_now(Change::Step { run, step, at: SystemTime::now() }, Sync::Committed)?;
     }
+    // Whoever asked may be long gone: what has waited for too long ends all the same.
+    for ticket in journal.due(journal.owner(), SystemTime::now())?.late {
+        let Ok(Some(record)) = journal.ticket(ticket) else { continue };
+        let change = expiry(&record, SystemTime::now(), redact);
+        match journal.commit_now(Change::Call(Box::new(change)), Sync::Committed) {
+            Ok(_) | Err(JournalError::Ticket(_) | JournalError::Transition(_) | JournalError::Malformed(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
     journal.flush()?;
     journal.forget_owners();
     Ok(())
+}
+
+/// The end of a call whose ticket has waited for too long.
+fn expiry(record: &CallRecord, now: SystemTime, redact: &[Redaction]) -> CallChange {
+    CallChange {
+        code: Some(Code::TicketExpired),
+        text: Some("a human had to allow this call, and did not in time".to_owned()),
+        claim: Some(Claim::Expiry),
+        arguments: record.arguments.as_ref().map(|arguments| redacted(arguments, redact)),
+        ..CallChange::new(record.operation, now, Event::Refuse)
+    }
 }
 
 fn recover_one(journal: &Journal, record: &CallRecord, redact: &[Redaction]) -> Result<(), JournalError> {
@@ -296,6 +338,8 @@ fn recover_call(journal: &Journal, record: &CallRecord, redact: &[Redaction]) ->
         code: Some(code),
         text: Some(text.to_owned()),
         ending: Some(Ending { result: None, effects, writes: Vec::new(), held: false }),
+        // It may be another's by now.
+        expects: Some((record.owner, Some(record.state))),
         arguments: record.arguments.as_ref().map(|arguments| redacted(arguments, redact)),
         ..CallChange::new(record.operation, SystemTime::now(), event)
     };
@@ -310,74 +354,122 @@ fn recover_call(journal: &Journal, record: &CallRecord, redact: &[Redaction]) ->
     }
 }
 
+/// What is known of an operation that was presented once more.
+#[derive(Debug)]
+pub enum Repeated {
+    /// How it stands, or what it came to.
+    Outcome(Outcome),
+    /// It is on record for this caller, run and tool, and cannot be told to be this call: the arguments are others, or the tool is
+    /// not as it was.
+    Different(CallState),
+    /// Nothing of it is on record.
+    Unknown,
+}
+
 /// Presents an operation once more: the same result, and never a second effect. A call that nothing is lost by is run again.
-/// None where no such operation is on record for this caller, run, tool and these arguments.
 pub(crate) async fn repeat(
     run: &Run,
     operation: OperationId,
     tool: &str,
     arguments: Arguments<'_>,
     cancel: &CancellationToken,
-) -> Result<Option<Outcome>, HostError> {
+) -> Result<Repeated, HostError> {
     let host = &run.shared.host;
     let journal = host.journal();
+    let raw = match &arguments {
+        Arguments::Text(text) => crate::value::strict_json(text).ok(),
+        Arguments::Parsed(json) => Some(json.clone()),
+        Arguments::Unknown => None,
+    };
     let known = know(run, tool, arguments);
     let mut call = Call { run, operation, known, of_step: false, cancel };
     let mut changes = host.changes();
     loop {
-        let Some(record) = journal.call(operation)? else { return Ok(None) };
-        if operation.run != run.id() || !is_same(&call, &record) {
-            return Ok(None);
+        let Some(record) = journal.call(operation)? else { return Ok(Repeated::Unknown) };
+        let is_his = operation.run == run.id()
+            && record.principal == run.shared.principal
+            && record.plugin == run.plugin
+            && record.tool == call.known.id;
+        if !is_his {
+            return Ok(Repeated::Unknown);
+        }
+        if !is_same(&call, raw.as_ref(), &record) {
+            return Ok(Repeated::Different(record.state));
+        }
+        if let Some(with) = record.joined {
+            return settled_or_waiting(run, with, cancel).await.map(Repeated::Outcome);
         }
         let is_alive = journal.is_alive(record.owner);
+        let is_answered = record.ticket.as_ref().is_some_and(|kept| kept.ticket.answer.is_some());
         match record.state {
             CallState::Abandoned { .. } => {}
-            CallState::Awaiting { ticket, .. } => return left(run, ticket, cancel).await.map(Some),
-            CallState::Requested | CallState::Executing { .. } if is_alive => {
+            // Its caller asks for it again, and a human has allowed it.
+            CallState::Awaiting { ticket, .. } if is_answered && !is_alive => {
+                if take_over(journal, ticket).await? {
+                    host.watch(ticket, cancel);
+                    let _ = wait(host, ticket, cancel).await?;
+                }
+                continue;
+            }
+            CallState::Awaiting { ticket, .. } => return left(run, ticket, false, cancel).await.map(Repeated::Outcome),
+            CallState::Requested | CallState::Executing { .. } | CallState::Completed
+                if is_alive && (record.held || record.state != CallState::Completed) =>
+            {
                 tokio::select! {
                     biased;
-                    () = cancel.cancelled() => return Ok(Some(not_run(operation, Code::Cancelled, CANCELLED))),
+                    () = cancel.cancelled() => {
+                        return Ok(Repeated::Outcome(not_run(operation, Code::Cancelled, CANCELLED)));
+                    }
                     () = changes.next() => continue,
                 }
-            }
-            CallState::Completed if record.held && is_alive => {
-                changes.next().await;
-                continue;
             }
             _ if !is_alive && (record.held || recovered(&record).is_some()) => {
                 recover_one(journal, &record, &host.published().config.redact)?;
                 continue;
             }
-            _ => return Ok(Some(outcome(record))),
+            _ => return Ok(Repeated::Outcome(outcome(record))),
         }
         let slot = match slot(run, operation, cancel).await {
             Ok(slot) => slot,
-            Err(outcome) => return Ok(Some(outcome)),
+            Err(outcome) => return Ok(Repeated::Outcome(outcome)),
         };
         let decided = match call.decide(None)? {
-            Verdict::Deny(denial) => return call.block(denial).await.map(Some),
+            Verdict::Deny(denial) => return call.block(denial).await.map(Repeated::Outcome),
             Verdict::Confirm(confirmation) => Proceeded::Asked(confirmation),
-            Verdict::Allow(_) => call.proceed(None).await?,
+            Verdict::Allow(_) => call.proceed(None, None).await?,
         };
+        drop(slot);
         match decided {
-            Proceeded::Ended(outcome) => return Ok(Some(*outcome)),
+            Proceeded::Ended(outcome) => return Ok(Repeated::Outcome(*outcome)),
             Proceeded::Overtaken => {}
-            Proceeded::Asked(confirmation) => {
-                drop(slot);
-                return ask(call, confirmation).await.map(Some);
-            }
+            Proceeded::Asked(confirmation) => return ask(call, confirmation).await.map(Repeated::Outcome),
         }
     }
 }
 
-/// Operation ids resolve only within caller, run, tool and arguments.
-fn is_same(call: &Call<'_>, record: &CallRecord) -> bool {
-    let digest = match &call.known.arguments {
-        Some(Ok(arguments)) => Some(Kept::whole(&arguments.canonical).digest),
+/// The outcome of a call that another one joined.
+async fn settled_or_waiting(
+    run: &Run,
+    operation: OperationId,
+    cancel: &CancellationToken,
+) -> Result<Outcome, HostError> {
+    let host = &run.shared.host;
+    match host.journal().call(operation)? {
+        Some(record) => match record.state {
+            CallState::Awaiting { ticket, .. } => left(run, ticket, false, cancel).await,
+            _ => settled(host, operation).await,
+        },
+        None => Err(HostError::Fault("the record of the call that this one joined is gone".to_owned())),
+    }
+}
+
+/// Operation ids resolve only within caller, run, tool and arguments. Where the tool is not as it was, the arguments are held
+/// against the record as they were given.
+fn is_same(call: &Call<'_>, raw: Option<&Json>, record: &CallRecord) -> bool {
+    let digest = match (&call.known.arguments, raw) {
+        (Some(Ok(arguments)), _) => Some(Kept::whole(&arguments.canonical).digest),
+        (None, Some(raw)) => Some(Kept::whole(raw).digest),
         _ => None,
     };
-    record.principal == call.run.shared.principal
-        && record.plugin == call.run.plugin
-        && record.tool == call.known.id
-        && record.arguments_digest == digest
+    record.arguments_digest == digest
 }

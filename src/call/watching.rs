@@ -1,12 +1,13 @@
 //! Looks after the tickets of a host: goes on with a call when its answer comes, from whichever process, and ends it when its
 //! time is over. Looks only while there is something to look for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::resuming::{expire, resume};
@@ -16,18 +17,31 @@ use crate::ids::TicketId;
 /// How often a journal is looked at that others may have written to.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// The tickets of a host, and those who wait for something to change.
+/// How often it is looked for tickets whose time is over.
+const LOOK_WITHIN: Duration = Duration::from_millis(250);
+
+/// How long it is waited before something that failed is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// The tickets of a host, and those who wait for something to change. Which tickets there are is the journal's to say; here is only
+/// what ends the calls that they may come to.
+#[derive(Default)]
 pub(crate) struct Watch {
-    tickets: Mutex<HashMap<TicketId, Watched>>,
-    changed: watch::Sender<u64>,
+    cancels: Mutex<HashMap<TicketId, CancellationToken>>,
+    under_way: Mutex<HashSet<TicketId>>,
+    /// Whether this host may have tickets that wait.
+    waits: AtomicBool,
+    changed: Changed,
     wanted: Arc<Notify>,
-    started: AtomicBool,
+    looking: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Watched {
-    deadline: SystemTime,
-    cancel: CancellationToken,
-    under_way: bool,
+struct Changed(watch::Sender<u64>);
+
+impl Default for Changed {
+    fn default() -> Self {
+        Self(watch::Sender::new(0))
+    }
 }
 
 /// Tells when the journal was written to.
@@ -40,56 +54,43 @@ impl Changes {
     }
 }
 
-impl Default for Watch {
-    fn default() -> Self {
-        Self {
-            tickets: Mutex::default(),
-            changed: watch::Sender::new(0),
-            wanted: Arc::new(Notify::new()),
-            started: AtomicBool::new(false),
-        }
-    }
-}
-
 impl Drop for Watch {
     fn drop(&mut self) {
         self.wanted.notify_one();
     }
 }
 
-impl Watch {
-    fn tickets(&self) -> std::sync::MutexGuard<'_, HashMap<TicketId, Watched>> {
-        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
+impl Watch {
     fn is_wanted(&self) -> bool {
-        self.changed.receiver_count() > 0 || !self.tickets().is_empty()
+        self.changed.0.receiver_count() > 0 || self.waits.load(Ordering::Acquire)
     }
 }
 
 impl Host {
-    /// Looks after a ticket of this host. `cancel` ends the call that it may come to.
-    pub(super) fn watch(&self, ticket: TicketId, deadline: SystemTime, cancel: &CancellationToken) {
-        let watched = Watched { deadline, cancel: cancel.clone(), under_way: false };
-        self.shared.watch.tickets().insert(ticket, watched);
+    /// Looks after a ticket of this host from now on. `cancel` ends the call that it may come to.
+    pub(super) fn watch(&self, ticket: TicketId, cancel: &CancellationToken) {
+        lock(&self.shared.watch.cancels).insert(ticket, cancel.clone());
+        self.shared.watch.waits.store(true, Ordering::Release);
         self.look();
-    }
-
-    pub(super) fn unwatch(&self, ticket: TicketId) {
-        self.shared.watch.tickets().remove(&ticket);
     }
 
     /// Changes of the journal from now on.
     pub(super) fn changes(&self) -> Changes {
-        let changes = Changes(self.shared.watch.changed.subscribe());
+        let changes = Changes(self.shared.watch.changed.0.subscribe());
         self.look();
         changes
     }
 
     fn look(&self) {
         let watch = &self.shared.watch;
-        if !watch.started.swap(true, Ordering::AcqRel) {
-            tokio::spawn(look(Arc::downgrade(&self.shared), watch.wanted.clone()));
+        let mut looking = lock(&watch.looking);
+        // A runtime that has ended has taken its tasks along.
+        if looking.as_ref().is_none_or(JoinHandle::is_finished) {
+            *looking = Some(tokio::spawn(look(Arc::downgrade(&self.shared), watch.wanted.clone())));
         }
         watch.wanted.notify_one();
     }
@@ -97,76 +98,76 @@ impl Host {
 
 async fn look(shared: Weak<Shared>, wanted: Arc<Notify>) {
     let mut last = None;
+    let mut looked = Instant::now();
     loop {
         {
             let Some(shared) = shared.upgrade() else { return };
-            if shared.watch.is_wanted() {
-                let host = Host { shared };
-                match host.journal().version() {
-                    Ok(version) if last == Some(version) => {}
-                    Ok(version) => {
-                        last = Some(version);
-                        go_on(&host);
-                        host.shared.watch.changed.send_replace(version);
-                    }
-                    Err(error) => tracing::warn!(%error, "the journal cannot be looked at"),
-                }
-                end_late(&host).await;
-            } else {
+            if !shared.watch.is_wanted() {
                 last = None;
                 drop(shared);
                 wanted.notified().await;
                 continue;
+            }
+            let host = Host { shared };
+            match host.journal().version() {
+                Ok(version) => {
+                    let is_new = last != Some(version);
+                    // Time passes without anybody writing.
+                    if is_new || looked.elapsed() >= LOOK_WITHIN {
+                        looked = Instant::now();
+                        go_on(&host);
+                    }
+                    if is_new {
+                        last = Some(version);
+                        host.shared.watch.changed.0.send_replace(version);
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "the journal cannot be looked at"),
             }
         }
         tokio::time::sleep(PERIOD).await;
     }
 }
 
-/// Goes on with the calls whose tickets were answered.
+/// Goes on with the calls whose tickets were answered, and ends those whose time is over.
 fn go_on(host: &Host) {
-    let answered = match host.journal().answered(host.journal().owner()) {
-        Ok(answered) => answered,
+    let watch = &host.shared.watch;
+    // Before it is looked: who comes now is seen the next time.
+    watch.waits.store(false, Ordering::Release);
+    let due = match host.journal().due(host.journal().owner(), SystemTime::now()) {
+        Ok(due) => due,
         Err(error) => {
-            tracing::warn!(%error, "the answers to tickets cannot be read");
+            watch.waits.store(true, Ordering::Release);
+            tracing::warn!(%error, "the tickets cannot be read");
             return;
         }
     };
-    for ticket in answered {
-        let cancel = {
-            let mut tickets = host.shared.watch.tickets();
-            match tickets.get_mut(&ticket) {
-                Some(watched) if !watched.under_way => {
-                    watched.under_way = true;
-                    watched.cancel.clone()
-                }
-                _ => continue,
-            }
-        };
+    if due.waits {
+        watch.waits.store(true, Ordering::Release);
+    } else {
+        // Committed tickets alone count, and a question may be on its way there.
+        lock(&watch.cancels).retain(|_, cancel| !cancel.is_cancelled());
+    }
+    for (ticket, is_late) in due.late.iter().map(|it| (*it, true)).chain(due.answered.iter().map(|it| (*it, false))) {
+        if !lock(&watch.under_way).insert(ticket) {
+            continue;
+        }
         let host = host.clone();
         tokio::spawn(async move {
-            for pause in [1, 2, 4, 8, 16] {
-                match resume(&host, ticket, &cancel).await {
-                    Ok(()) => break,
-                    Err(error) => tracing::warn!(%error, %ticket, "an answered call could not be gone on with yet"),
+            let cancel = lock(&host.shared.watch.cancels).get(&ticket).cloned().unwrap_or_default();
+            let gone_on = match is_late {
+                true => expire(&host, ticket).await.map(drop),
+                false => resume(&host, ticket, &cancel).await,
+            };
+            let watch = &host.shared.watch;
+            match gone_on {
+                Ok(()) => drop(lock(&watch.cancels).remove(&ticket)),
+                Err(error) => {
+                    tracing::warn!(%error, %ticket, "a ticket could not be gone on with yet");
+                    tokio::time::sleep(RETRY).await;
                 }
-                tokio::time::sleep(Duration::from_secs(pause)).await;
             }
-            host.unwatch(ticket);
+            lock(&watch.under_way).remove(&ticket);
         });
-    }
-}
-
-async fn end_late(host: &Host) {
-    let now = SystemTime::now();
-    let late: Vec<TicketId> = {
-        let tickets = host.shared.watch.tickets();
-        tickets.iter().filter(|(_, it)| !it.under_way && now >= it.deadline).map(|(ticket, _)| *ticket).collect()
-    };
-    for ticket in late {
-        match expire(host, ticket).await {
-            Ok(_) => host.unwatch(ticket),
-            Err(error) => tracing::warn!(%error, %ticket, "an expired ticket could not be ended"),
-        }
     }
 }

@@ -9,6 +9,8 @@ use super::output::{CliError, Reply, note};
 use super::portrait;
 use super::progress::Spinner;
 use crate::ids::PackageName;
+use crate::journal::Sync;
+use crate::journal::record::Change;
 use crate::publication::source::ConfigFile;
 use crate::publication::unusable;
 use crate::registry::{self, Package};
@@ -60,6 +62,8 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     let source = source_text(&edit.file, &package.path);
     let text = registry::edit::add(&edit.file.text, &name, &source).map_err(CliError::input)?;
     edit.lock.0.insert(name.clone(), package.digest);
+    // What another package of this name kept is not this one's.
+    context.journal_of(&edit.file)?.commit_now(Change::Forget(name.to_string()), Sync::Durable)?;
     edit.store(&text, "added", &name)?;
     portrait::keep(context, &edit.file, &package)?;
 

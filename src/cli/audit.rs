@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 use super::context::Context;
 use super::grants::when;
@@ -12,8 +12,8 @@ use crate::gate::codes::Code;
 use crate::gate::policy::ToolGlob;
 use crate::ids::{OperationId, RunId};
 use crate::journal::chain::{Finding, Head, Linked, verify};
-use crate::journal::record::{Authorization, Fact, History};
-use crate::journal::{Journal, JournalError, millis, time};
+use crate::journal::record::{Applied, Authorization, Change, Fact, History, Prune, Pruned};
+use crate::journal::{Journal, JournalError, Sync, millis, time};
 use crate::text::{clean_line, escape_text};
 
 #[derive(clap::Args)]
@@ -123,7 +123,7 @@ fn pages(journal: &Journal) -> Pages<'_> {
 
 fn head(journal: &Journal) -> Result<Head, CliError> {
     match find(journal, None)? {
-        Finding::Whole(head) => Ok(head),
+        Finding::Whole(head) | Finding::Pruned(head) => Ok(head),
         Finding::Broken { number, what } => Err(broken(number, what)),
     }
 }
@@ -140,8 +140,9 @@ fn broken(number: u64, what: &str) -> CliError {
 }
 
 fn check(journal: &Journal, kept: Option<&Head>) -> Result<Reply, CliError> {
-    let head = match find(journal, kept)? {
-        Finding::Whole(head) => head,
+    let (head, is_held) = match find(journal, kept)? {
+        Finding::Whole(head) => (head, kept.is_some()),
+        Finding::Pruned(head) => (head, false),
         Finding::Broken { number, what } => return Err(broken(number, what)),
     };
     let pruned = journal.checkpoint()?;
@@ -154,14 +155,16 @@ fn check(journal: &Journal, kept: Option<&Head>) -> Result<Reply, CliError> {
             escape_text(&checkpoint.by, 100)
         ));
     }
-    if kept.is_none() {
+    if kept.is_some() && !is_held {
+        human.push_str(" The given head lies before them, and cannot be held against them any more.");
+    } else if kept.is_none() {
         human.push_str(" That none is missing at the end shows only with `--head`.");
     }
     let json = json!({
         "count": head.count,
         "head": head.to_string(),
         "pruned": pruned.map(|checkpoint| checkpoint.head.count),
-        "whole": kept.is_some(),
+        "whole": is_held,
     });
     Ok(Reply::new(json, human))
 }
@@ -208,49 +211,68 @@ enum Line {
     Malformed(u64),
 }
 
+/// Every run fact behind a number, page by page.
+struct Facts<'j> {
+    journal: &'j Journal,
+    behind: u64,
+    page: VecDeque<(u64, Fact)>,
+}
+
+impl Iterator for Facts<'_> {
+    type Item = Result<Fact, JournalError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.page.is_empty() {
+            match self.journal.facts(self.behind, PAGE) {
+                Ok(page) => self.page = page.into(),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        let (number, fact) = self.page.pop_front()?;
+        self.behind = number;
+        Some(Ok(fact))
+    }
+}
+
+/// Shows decisions and ends in the order of their times, and where following goes on with what comes.
 async fn records(journal: &Journal, filters: &Filters, as_json: bool) -> Result<Reply, CliError> {
-    let (mut decided, mut ended) = (0, 0);
+    let mut decided = pages(journal);
+    let mut ended = Facts { journal, behind: 0, page: VecDeque::new() };
     loop {
         let version = journal.version()?;
-        let mut authorizations = Vec::new();
-        let mut facts = Vec::new();
-        // Facts first: the decision that a fact rests on is there when the fact is.
+        let mut at = 0;
+        let (mut next_decided, mut next_ended) = (decided.next().transpose()?, ended.next().transpose()?);
         loop {
-            let page = journal.facts(ended, PAGE)?;
-            let Some((last, _)) = page.last() else { break };
-            ended = *last;
-            facts.extend(page.into_iter().map(|(_, fact)| fact));
-            if facts.len() >= 10 * PAGE {
-                break;
+            let record = next_decided.as_ref().map(|linked| serde_json::from_str::<Authorization>(&linked.record));
+            at = match &record {
+                Some(Ok(record)) => record.at,
+                _ => at,
+            };
+            let is_fact = match (&record, &next_ended) {
+                (None, None) => break,
+                (None, Some(_)) => true,
+                (Some(_), None) => false,
+                (Some(_), Some(fact)) => fact.at < at,
+            };
+            if is_fact {
+                if let Some(fact) = next_ended.take()
+                    && filters.wants(fact.at, &fact.operation, &fact.tool, fact.code.as_deref())
+                {
+                    show(Line::Ended(Box::new(fact)), as_json);
+                }
+                next_ended = ended.next().transpose()?;
+                continue;
             }
-        }
-        loop {
-            let page = journal.authorizations(decided, PAGE)?;
-            let Some(last) = page.last() else { break };
-            decided = last.number;
-            authorizations.extend(page);
-        }
-        let mut lines: Vec<(u64, Line)> = Vec::new();
-        let mut last = 0;
-        for linked in authorizations {
-            match serde_json::from_str::<Authorization>(&linked.record) {
-                Ok(record) => {
-                    last = record.at;
+            let number = next_decided.as_ref().map_or(0, |linked| linked.number);
+            match record {
+                Some(Ok(record)) => {
                     if filters.wants(record.at, &record.operation, &record.tool, record.code.as_deref()) {
-                        lines.push((record.at, Line::Decided(linked.number, Box::new(record))));
+                        show(Line::Decided(number, Box::new(record)), as_json);
                     }
                 }
-                Err(_) => lines.push((last, Line::Malformed(linked.number))),
+                _ => show(Line::Malformed(number), as_json),
             }
-        }
-        for fact in facts {
-            if filters.wants(fact.at, &fact.operation, &fact.tool, fact.code.as_deref()) {
-                lines.push((fact.at, Line::Ended(Box::new(fact))));
-            }
-        }
-        lines.sort_by_key(|(at, _)| *at);
-        for (_, line) in lines {
-            show(line, as_json);
+            next_decided = decided.next().transpose()?;
         }
         if !filters.follow {
             return Ok(Reply::printed());
@@ -345,29 +367,35 @@ pub struct PruneArgs {
 }
 
 pub fn prune(context: &Context, args: &PruneArgs) -> Result<Reply, CliError> {
-    use crate::journal::Sync;
-    use crate::journal::record::{Applied, Change, Prune};
     let now = SystemTime::now();
     let before = |age: Option<Duration>| age.map(|age| now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH));
-    let prune = Prune {
-        configuration: before(args.configuration),
-        authorizations: before(args.authorizations),
-        facts: before(args.facts),
-    };
-    if prune == Prune::default() {
+    if args.configuration.is_none() && args.authorizations.is_none() && args.facts.is_none() {
         let error = CliError::input("nothing was said of what is to be pruned");
         return Err(error.hint("for example `portcullis prune --facts 30d --authorizations 365d`"));
     }
     let journal = context.journal()?;
-    let by = format!("command line: {}", super::context::local_user());
-    match journal.commit_now(Change::Prune(prune, now, by), Sync::Durable)? {
-        Applied::Pruned(pruned) => {
-            let human = format!(
-                "Pruned {} calls, {} authorization records and {} entries of the configuration history.",
-                pruned.facts, pruned.authorizations, pruned.configuration
-            );
-            Ok(Reply::new(json!(pruned), human))
+    let prune = Prune {
+        at: now,
+        by: format!("command line: {}", super::context::local_user()),
+        living: journal.living(),
+        configuration: before(args.configuration),
+        authorizations: before(args.authorizations),
+        facts: before(args.facts),
+    };
+    // In pieces, so that others get in between.
+    let mut all = Pruned::default();
+    loop {
+        let Applied::Pruned(pruned) = journal.commit_now(Change::Prune(prune.clone()), Sync::Durable)? else { break };
+        if pruned == Pruned::default() {
+            break;
         }
-        _ => Ok(Reply::new(Json::Null, "Pruned nothing.")),
+        all.facts += pruned.facts;
+        all.authorizations += pruned.authorizations;
+        all.configuration += pruned.configuration;
     }
+    let human = format!(
+        "Pruned {} calls, {} authorization records and {} entries of the configuration history.",
+        all.facts, all.authorizations, all.configuration
+    );
+    Ok(Reply::new(json!(all), human))
 }

@@ -13,6 +13,7 @@ use super::output::{CliError, Problem, Reply, bold, bullets, dim, note};
 use super::progress::{Running, Spinner};
 use super::prompt::Terminal;
 use crate::approval::{LeftBehind, Route};
+use crate::call::Repeated;
 use crate::gate::Word;
 use crate::gate::codes::Code;
 use crate::host::{Host, Outcome, Report, RunOptions};
@@ -60,11 +61,16 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
         let outcome = host.repeat(Principal::Local, options, operation, call, &cancel).await;
         running.end();
         return match outcome? {
-            Some(outcome) => Ok(reply(context, args.verbose, outcome)),
-            None => {
-                Err(CliError::input("no such operation of yours, with this tool and these arguments, is on record")
-                    .hint("then nothing of it has run: make the call without `--operation`"))
+            Repeated::Outcome(outcome) => Ok(reply(context, args.verbose, outcome)),
+            Repeated::Different(state) => {
+                let message = format!(
+                    "the operation is on record and {state}, and cannot be told to be this call: its arguments are others, or \
+                     the tool is not as it was"
+                );
+                Err(CliError::input(message).hint("`portcullis audit --run RUN` shows what is known of it"))
             }
+            Repeated::Unknown => Err(CliError::input("no such operation of yours, for this tool, is on record")
+                .hint("unless its record was pruned, nothing of it has run: make the call without `--operation`")),
         };
     }
     let run = host.start(Principal::Local, options).await?;

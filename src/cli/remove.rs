@@ -33,10 +33,13 @@ pub fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     }
     let text = registry::edit::remove(&edit.file.text, &args.name).map_err(CliError::input)?;
     edit.lock.0.remove(&args.name);
-    edit.store(&text, "removed", &args.name)?;
     // What comes under this name later is another package, and must not find what this one kept.
-    let forget = Change::Forget(args.name.to_string());
-    context.journal_of(&edit.file)?.commit_now(forget, Sync::Durable)?;
+    let journal = context.journal_of(&edit.file)?;
+    let forget = || journal.commit_now(Change::Forget(args.name.to_string()), Sync::Durable);
+    forget()?;
+    edit.store(&text, "removed", &args.name)?;
+    // A call may have been under way.
+    forget()?;
     let human =
         format!("Removed [tools.{}]. Its file was left where it is, and what it kept as state is gone.", args.name);
     Ok(Reply::new(json!({ "name": args.name }), human))

@@ -101,6 +101,11 @@ impl Permit {
         &self.basis
     }
 
+    /// The exact call that the permit is for.
+    pub fn call(&self) -> CallDigest {
+        self.call
+    }
+
     /// The operation that the permit is for.
     pub fn operation(&self) -> OperationId {
         self.operation

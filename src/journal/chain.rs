@@ -63,15 +63,15 @@ impl Chain {
     }
 
     /// A checkpoint for the records up to `head`.
-    pub fn checkpoint(&self, head: Head, at: u64, by: &str) -> Checkpoint {
-        let parts: [&[u8]; 5] =
-            [b"checkpoint", &head.link, &head.count.to_le_bytes(), &at.to_le_bytes(), by.as_bytes()];
+    pub fn checkpoint(&self, journal: &str, head: Head, at: u64, by: &str) -> Checkpoint {
+        let (count, time) = (head.count.to_le_bytes(), at.to_le_bytes());
+        let parts: [&[u8]; 6] = [b"checkpoint", journal.as_bytes(), &head.link, &count, &time, by.as_bytes()];
         Checkpoint { head, at, by: by.to_owned(), signature: mac(self.mac.clone(), &parts) }
     }
 
-    /// Whether a checkpoint was made here.
-    pub fn is_signed(&self, checkpoint: &Checkpoint) -> bool {
-        self.checkpoint(checkpoint.head, checkpoint.at, &checkpoint.by).signature == checkpoint.signature
+    /// Whether a checkpoint was made here, for the journal with this id.
+    pub fn is_signed(&self, journal: &str, checkpoint: &Checkpoint) -> bool {
+        self.checkpoint(journal, checkpoint.head, checkpoint.at, &checkpoint.by).signature == checkpoint.signature
     }
 }
 
@@ -137,6 +137,9 @@ pub struct Linked {
 pub enum Finding {
     /// Every record is as it was written.
     Whole(Head),
+    /// Every record that is left is as it was written; the given head lies before those that were pruned, and cannot be held against
+    /// them any more.
+    Pruned(Head),
     /// The first record that is not.
     Broken {
         /// Its number.
@@ -158,7 +161,7 @@ pub fn verify<E>(
     let broken = |number, what| Ok(Finding::Broken { number, what });
     let mut head = match checkpoint {
         None => chain.start(journal),
-        Some(checkpoint) if chain.is_signed(checkpoint) => checkpoint.head,
+        Some(checkpoint) if chain.is_signed(journal, checkpoint) => checkpoint.head,
         Some(checkpoint) => return broken(checkpoint.head.count, "the checkpoint for it was not made here"),
     };
     let from = head.count;
@@ -187,8 +190,7 @@ pub fn verify<E>(
         }
     }
     match kept {
-        // What was pruned is vouched for by the checkpoint, which nobody else can make.
-        Some(kept) if !met && kept.count < from => Ok(Finding::Whole(head)),
+        Some(kept) if !met && kept.count < from => Ok(Finding::Pruned(head)),
         Some(kept) if !met && kept.count == from => {
             broken(from, "it is another than the one that the given head belongs to")
         }
@@ -286,13 +288,16 @@ mod tests {
     #[test]
     fn a_checkpoint_stands_for_what_was_pruned_and_cannot_be_made_up() {
         let (whole, heads) = records(6);
-        let checkpoint = chain().checkpoint(heads[3], 5, "me");
+        let checkpoint = chain().checkpoint("j", heads[3], 5, "me");
         let rest = &whole[3..];
         assert_eq!(look(rest, Some(&checkpoint), None), Finding::Whole(heads[6]));
         assert!(is_broken_at(&look(rest, None, None), 1), "pruned without a checkpoint");
-        for head in [&heads[1], &heads[3], &heads[5]] {
+        for head in [&heads[3], &heads[5]] {
             assert_eq!(look(rest, Some(&checkpoint), Some(head)), Finding::Whole(heads[6]));
         }
+        assert_eq!(look(rest, Some(&checkpoint), Some(&heads[1])), Finding::Pruned(heads[6]));
+        let foreign = chain().checkpoint("k", heads[3], 5, "me");
+        assert!(is_broken_at(&look(rest, Some(&foreign), None), 3), "the checkpoint of another journal");
         assert!(is_broken_at(&look(&rest[..1], Some(&checkpoint), Some(&heads[5])), 5));
         assert!(is_broken_at(&look(&whole[4..], Some(&checkpoint), None), 4));
         assert!(is_broken_at(&look(&whole, Some(&checkpoint), None), 1), "what was pruned has come back");

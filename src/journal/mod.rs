@@ -77,6 +77,12 @@ pub enum JournalError {
     /// What the decision rests on was used up or taken back since it was read; the call has to be decided again.
     #[error("the permission was used up or taken back meanwhile")]
     Lost,
+    /// A human said no to an equal call of the run, so that nothing which answers asks allows it.
+    #[error("a human said no to this call before, in this run")]
+    Refused,
+    /// The authorization records are not what was written, so that nothing can be signed that stands for them.
+    #[error("the authorization records are not what was written, from number {0} on, so none was pruned")]
+    Tampered(u64),
     /// Something that cannot be kept.
     #[error("{0}")]
     Unstorable(&'static str),

@@ -56,6 +56,13 @@ impl Owners {
         owner == self.own || is_locked(&self.folder.join(owner.to_string()))
     }
 
+    /// The owners that live.
+    pub fn living(&self) -> Vec<OwnerId> {
+        let Ok(entries) = std::fs::read_dir(&self.folder) else { return vec![self.own] };
+        let owner = |entry: std::fs::DirEntry| entry.file_name().to_str().and_then(|name| name.parse().ok());
+        entries.flatten().filter_map(owner).filter(|owner| self.is_alive(*owner)).collect()
+    }
+
     /// Removes the files of owners that have ended.
     pub fn sweep(&self) {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return };

@@ -81,6 +81,9 @@ pub struct CallChange {
     pub at: SystemTime,
     /// What.
     pub event: Event,
+    /// Who must be looking after the call, and where it must stand where that is known; else it is left as it is. What was read
+    /// some time ago may be another's by now.
+    pub expects: Option<(OwnerId, Option<CallState>)>,
     /// What is known of the call; needed where it may not be on record yet.
     pub decided: Option<Arc<Decided>>,
     /// Why the call does not simply succeed.
@@ -99,6 +102,8 @@ pub struct CallChange {
     pub arguments: Option<Kept>,
     /// What somebody wrote beside an answer.
     pub note: Option<String>,
+    /// A launch grant that is given with the answer: only if that counts.
+    pub grant: Option<Arc<LaunchGrant>>,
 }
 
 impl CallChange {
@@ -108,6 +113,7 @@ impl CallChange {
             operation,
             at,
             event,
+            expects: None,
             decided: None,
             code: None,
             text: None,
@@ -117,6 +123,7 @@ impl CallChange {
             ending: None,
             arguments: None,
             note: None,
+            grant: None,
         }
     }
 }
@@ -192,8 +199,14 @@ pub struct History {
 }
 
 /// How old a record of each kind must be to be pruned; none keeps all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prune {
+    /// When it is done.
+    pub at: SystemTime,
+    /// By whom.
+    pub by: String,
+    /// Owners that live: the calls of their runs stay.
+    pub living: Vec<OwnerId>,
     /// Configuration history older than this.
     pub configuration: Option<SystemTime>,
     /// Authorization records older than this.
@@ -220,9 +233,26 @@ pub enum Change {
     Request(Vec<Arc<Decided>>, SystemTime),
     /// Something happened to a call.
     Call(Box<CallChange>),
-    /// A human said yes to a ticket; the call's owner goes on from there. Where that is the one that is named here, which has ended,
-    /// this store's owner does from now on.
-    Answer(TicketId, Answered, Option<OwnerId>),
+    /// A human said yes to a ticket; the call's owner goes on from there.
+    Answer {
+        /// The ticket.
+        ticket: TicketId,
+        /// The yes.
+        answer: Answered,
+        /// An owner that has ended: where the call is still its own, this store's owner looks after it from now on.
+        ended: Option<OwnerId>,
+        /// A launch grant that is given with the answer.
+        grant: Option<Arc<LaunchGrant>>,
+    },
+    /// A call of a step came to nothing of its own: an equal call was asked about before, and it has that one's outcome.
+    Joined {
+        /// Which.
+        operation: OperationId,
+        /// The other.
+        with: OperationId,
+        /// When.
+        at: SystemTime,
+    },
     /// A call that waits is looked after by this store's owner from now on; counts one, or none where its owner is no longer the
     /// one that had ended.
     TakeOver {
@@ -261,8 +291,8 @@ pub enum Change {
     History(History),
     /// A package is no longer installed, so its state goes.
     Forget(String),
-    /// What is old goes.
-    Prune(Prune, SystemTime, String),
+    /// What is old goes, as much as fits into one transaction.
+    Prune(Prune),
 }
 
 /// What a change came to.
@@ -334,6 +364,8 @@ pub struct CallRecord {
     pub rerunnable: bool,
     /// Whether it waits for the commit of its step.
     pub held: bool,
+    /// The call that it joined, whose outcome it has.
+    pub joined: Option<OperationId>,
     /// When it was requested or decided.
     pub decided: SystemTime,
     /// When it ended.

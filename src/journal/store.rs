@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::chain::{Chain, Checkpoint, Linked};
 use super::record::{Applied, CallRecord, Change, Drawer, Fact, History, KeptGrant, PastAnswer};
@@ -13,6 +14,17 @@ use crate::ids::{ConsentDigest, GrantId, OperationId, OwnerId, Principal, RunId,
 
 /// Called once with what a change came to, from any thread.
 pub type Done = Box<dyn FnOnce(Result<Applied, JournalError>) + Send>;
+
+/// The tickets that there is something to do about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Due {
+    /// Answered, and not gone on with.
+    pub answered: Vec<TicketId>,
+    /// Open, and past their deadline.
+    pub late: Vec<TicketId>,
+    /// Whether the owner has any that waits.
+    pub waits: bool,
+}
 
 /// A durable store that any number of processes share.
 ///
@@ -64,12 +76,15 @@ pub trait Store: Send + std::marker::Sync + 'static {
     /// The store cannot be read.
     fn waiting(&self) -> Result<Vec<CallRecord>, JournalError>;
 
-    /// The tickets of an owner that were answered and not gone on with.
+    /// The tickets that there is something to do about: those of an owner that were answered, and all whose time is over.
     ///
     /// # Errors
     ///
     /// The store cannot be read.
-    fn answered(&self, owner: OwnerId) -> Result<Vec<TicketId>, JournalError>;
+    fn due(&self, owner: OwnerId, now: SystemTime) -> Result<Due, JournalError>;
+
+    /// The owners that live.
+    fn living(&self) -> Vec<OwnerId>;
 
     /// The calls that somebody has to finish, but for those that wait. As [`Store::waiting`].
     ///

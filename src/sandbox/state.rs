@@ -27,6 +27,9 @@ const VALUE_MAX: usize = 64 << 10;
 /// Most bytes of all entries of one scope.
 const SCOPE_MAX: usize = 1 << 20;
 
+/// Most entries that one call writes or removes.
+const COMMANDS_MAX: usize = 1_000;
+
 /// Entries by their keys.
 pub type Entries = BTreeMap<String, Vec<u8>>;
 
@@ -74,6 +77,12 @@ impl StateHandle {
             .collect()
     }
 
+    /// Whether one more entry may be written by this call.
+    fn has_room(&self, scope: StateScope, key: &str) -> Result<(), Error> {
+        let is_known = self.written.len() < COMMANDS_MAX || self.written.contains_key(&(scope, key.to_owned()));
+        if is_known { Ok(()) } else { Err(Error::Full) }
+    }
+
     /// The entries of a scope as the call sees them.
     fn entries(&mut self, scope: Scope) -> wasmtime::Result<Result<(StateScope, &mut Entries), Error>> {
         let scope = match scope {
@@ -117,10 +126,15 @@ impl bindings::Host for StateHandle {
                 if value.len() > VALUE_MAX || size + key.len() + value.len() > SCOPE_MAX {
                     return Ok(Err(Error::Full));
                 }
-                entries.insert(key.clone(), value.clone());
                 scope
             }
         };
+        if let Err(error) = self.has_room(scope, &key) {
+            return Ok(Err(error));
+        }
+        if let Some(Some(entries)) = self.seen.get_mut(&scope) {
+            entries.insert(key.clone(), value.clone());
+        }
         self.written.insert((scope, key), Some(value));
         Ok(Ok(()))
     }
@@ -129,11 +143,16 @@ impl bindings::Host for StateHandle {
         let scope = match self.entries(scope)? {
             Err(error) => return Ok(Err(error)),
             Ok(_) if !is_key(&key) => return Ok(Err(Error::BadKey)),
-            Ok((scope, entries)) => {
-                entries.remove(&key);
-                scope
-            }
+            // What is not there is removed already.
+            Ok((_, entries)) if !entries.contains_key(&key) => return Ok(Ok(())),
+            Ok((scope, _)) => scope,
         };
+        if let Err(error) = self.has_room(scope, &key) {
+            return Ok(Err(error));
+        }
+        if let Some(Some(entries)) = self.seen.get_mut(&scope) {
+            entries.remove(&key);
+        }
         self.written.insert((scope, key), None);
         Ok(Ok(()))
     }

@@ -11,6 +11,7 @@ use super::permissions::{self, Sealer};
 use super::{JournalError, failed, stored};
 use crate::gate::Basis;
 use crate::gate::codes::Code;
+use crate::gate::grant::LaunchGrant;
 use crate::ids::{CallDigest, OperationId, OwnerId, RunId, TicketId};
 use crate::journal::chain::{Chain, Head};
 use crate::journal::record::{
@@ -19,6 +20,9 @@ use crate::journal::record::{
 use crate::journal::state::{CallState, Event, TransitionError};
 use crate::journal::ticket::{Answered, Claim, Ticket, TicketError};
 use crate::journal::{millis, time};
+
+/// Most records of a kind that one transaction prunes: others have to get in between.
+pub const PRUNED_AT_ONCE: u64 = 5_000;
 
 /// Most bytes of all entries in one drawer of a tool's state.
 const DRAWER_MAX: i64 = 1 << 20;
@@ -34,6 +38,7 @@ pub struct Applier {
 /// What a change has to know of a call that is on record.
 struct Row {
     id: i64,
+    owner: String,
     state: CallState,
     tool: String,
     principal: String,
@@ -95,24 +100,21 @@ impl Applier {
                 Ok(Applied::Done)
             }
             Change::Call(change) => self.call(connection, change),
-            Change::Answer(ticket, answer, ended) => {
+            Change::Answer { ticket, answer, ended, grant } => {
                 let applied = self.answer(connection, *ticket, answer)?;
                 if let Some(ended) = ended {
                     self.take_over(connection, *ticket, *ended)?;
                 }
+                if let Some(grant) = grant {
+                    self.give(connection, grant)?;
+                }
                 Ok(applied)
             }
+            Change::Joined { operation, with, at } => joined_call(connection, *operation, *with, *at),
             Change::TakeOver { ticket, from } => self.take_over(connection, *ticket, *from).map(Applied::Count),
             Change::Step { run, step, at } => settle_step(connection, *run, *step, *at),
             Change::Acknowledge(operation) => acknowledge(connection, *operation),
-            Change::Give(grant) => {
-                permissions::give(connection, self.sealer(), grant)?;
-                let detail = serde_json::json!({
-                    "grant": grant.id, "principal": grant.principal.to_string(), "capability": grant.capability,
-                    "tool": grant.tool, "run": grant.run.map(|run| run.to_string()),
-                });
-                note(connection, &history(grant.given, &grant.by, "granted", detail))
-            }
+            Change::Give(grant) => self.give(connection, grant),
             Change::Revoke { id, at, by } => {
                 let changed = permissions::revoke(connection, self.sealer(), *id, *at)?;
                 if changed > 0 {
@@ -145,7 +147,7 @@ impl Applier {
                     .map_err(failed)?;
                 Ok(Applied::Count(forgotten as u64))
             }
-            Change::Prune(prune, at, by) => self.prune(connection, *prune, *at, by),
+            Change::Prune(prune) => self.prune(connection, prune),
         }
     }
 
@@ -153,12 +155,18 @@ impl Applier {
         let row = find(connection, change.operation)?;
         let before = row.as_ref().map_or(CallState::Requested, |row| row.state);
         let state = before.after(change.event)?;
+        if let Some((owner, expected)) = change.expects {
+            let is_his = row.as_ref().is_some_and(|row| row.owner == owner.to_string());
+            if !is_his || expected.is_some_and(|expected| expected != before) {
+                return Err(TransitionError { state: before, event: change.event }.into());
+            }
+        }
         if let (Event::Ask(ticket), Some(asking), Some(decided)) = (change.event, &change.asking, &change.decided) {
             if let Some(instead) = self.joined(connection, decided, asking, change.at)? {
                 return Ok(instead);
             }
             let id = self.decided(connection, row.as_ref(), change, state)?;
-            self.open_ticket(connection, id, ticket, decided, asking, change.at)?;
+            self.open_ticket(connection, id, ticket, asking, change.at)?;
             self.authorize(connection, change, row.as_ref(), Some(ticket))?;
             return Ok(Applied::Done);
         }
@@ -166,12 +174,24 @@ impl Applier {
             self.leave(connection, ticket, change)?;
         }
         if let (Event::Allow, Some(basis)) = (change.event, &change.basis) {
+            // A no stands for the run against everything that answers an ask.
+            let digest = match (&row, &change.decided) {
+                (_, Some(decided)) => digest(decided.call.as_ref()),
+                (Some(row), None) => row.digest.clone().unwrap_or_default(),
+                (None, None) => String::new(),
+            };
+            if *basis != Basis::Policy && is_refused(connection, &change.operation.run.to_string(), &digest)? {
+                return Err(JournalError::Refused);
+            }
             permissions::spend(connection, self.sealer(), basis, change.operation, change.at)?;
         }
         match change.event {
             Event::Allow | Event::Refuse | Event::Ask(_) => {
                 self.decided(connection, row.as_ref(), change, state)?;
                 self.authorize(connection, change, row.as_ref(), before.ticket())?;
+                if let Some(grant) = &change.grant {
+                    self.give(connection, grant)?;
+                }
                 Ok(Applied::Done)
             }
             Event::Complete | Event::Lose | Event::Abandon => {
@@ -191,13 +211,7 @@ impl Applier {
     ) -> Result<Option<Applied>, JournalError> {
         let run = decided.operation.run.to_string();
         let digest = digest(decided.call.as_ref());
-        let refused: bool = connection
-            .prepare_cached(
-                "SELECT EXISTS (SELECT 1 FROM calls WHERE run = ?1 AND digest = ?2 AND code = 'CONSENT_REFUSED')",
-            )
-            .and_then(|mut query| query.query_row(params![run, digest], |row| row.get(0)))
-            .map_err(failed)?;
-        if refused {
+        if is_refused(connection, &run, &digest)? {
             return Ok(Some(Applied::Refused));
         }
         // Equal is a call for the same plugin with the same handles: who joins gets what the other was asked about.
@@ -231,34 +245,58 @@ impl Applier {
         connection: &Connection,
         call: i64,
         id: TicketId,
-        decided: &Decided,
         asking: &Asking,
         at: SystemTime,
     ) -> Result<(), JournalError> {
-        // Times as they are read again.
-        let whole = |moment: SystemTime| time(millis(moment));
-        let ticket = Ticket { id, asked: whole(at), deadline: whole(asking.deadline), answer: None };
-        let operation = decided.operation.to_string();
-        let seal = self.sealer().seal("ticket", &TicketSeal::of(&ticket, &operation, &asking.shown))?;
         connection
             .prepare_cached(
                 "INSERT INTO tickets (ticket, call_id, run, digest, plugin, shown, reason, asked, deadline, open, seal)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, ?10)",
+                 SELECT ?1, id, run, coalesce(digest, ''), coalesce(plugin, ''), ?3, ?4, ?5, ?6, 1, x''
+                 FROM calls WHERE id = ?2",
             )
             .and_then(|mut insert| {
-                insert.execute(params![
-                    id.to_string(),
-                    call,
-                    decided.operation.run.to_string(),
-                    digest(decided.call.as_ref()),
-                    decided.plugin.as_deref().unwrap_or(""),
-                    asking.shown,
-                    asking.reason,
-                    stored(millis(at)),
-                    stored(millis(asking.deadline)),
-                    seal.as_slice(),
+                let (asked, deadline) = (stored(millis(at)), stored(millis(asking.deadline)));
+                insert.execute(params![id.to_string(), call, asking.shown, asking.reason, asked, deadline])
+            })
+            .map_err(failed)?;
+        // Times as they are read again.
+        let whole = |moment: SystemTime| time(millis(moment));
+        let ticket = Ticket { id, asked: whole(at), deadline: whole(asking.deadline), answer: None };
+        self.write_ticket(connection, &ticket, None, true)
+    }
+
+    /// Writes what can change of a ticket, with a new seal.
+    fn write_ticket(
+        &self,
+        connection: &Connection,
+        ticket: &Ticket,
+        shown: Option<&str>,
+        open: bool,
+    ) -> Result<(), JournalError> {
+        let id = ticket.id.to_string();
+        let answer = ticket.answer.as_ref();
+        connection
+            .prepare_cached(
+                "UPDATE tickets SET route = ?2, who = ?3, note = ?4, answered = ?5, shown = coalesce(?6, shown), open = ?7
+                 WHERE ticket = ?1",
+            )
+            .and_then(|mut update| {
+                update.execute(params![
+                    id,
+                    answer.map(|answer| &answer.route),
+                    answer.map(|answer| &answer.who),
+                    answer.and_then(|answer| answer.note.as_ref()),
+                    answer.map(|answer| stored(millis(answer.at))),
+                    shown,
+                    open,
                 ])
             })
+            .map_err(failed)?;
+        let about = sealed(connection, &id)?.ok_or(TicketError::Unknown)?;
+        let seal = self.sealer().seal("ticket", &TicketSeal { ticket: TicketText::of(ticket), about: &about })?;
+        connection
+            .prepare_cached("UPDATE tickets SET seal = ?2 WHERE ticket = ?1")
+            .and_then(|mut update| update.execute(params![id, seal.as_slice()]))
             .map_err(failed)?;
         Ok(())
     }
@@ -268,11 +306,17 @@ impl Applier {
         let claim = change.claim.ok_or(TicketError::Open)?;
         let ticket = ticket(connection, id, self.sealer())?.ok_or(TicketError::Unknown)?;
         ticket.permits(claim, change.at)?;
-        connection
-            .prepare_cached("UPDATE tickets SET open = 0 WHERE ticket = ?1")
-            .and_then(|mut update| update.execute([id.to_string()]))
-            .map_err(failed)?;
-        Ok(())
+        // What was shown may name what is not kept for good.
+        self.write_ticket(connection, &ticket, Some(""), false)
+    }
+
+    fn give(&self, connection: &Connection, grant: &LaunchGrant) -> Result<Applied, JournalError> {
+        permissions::give(connection, self.sealer(), grant)?;
+        let detail = serde_json::json!({
+            "grant": grant.id, "principal": grant.principal.to_string(), "capability": grant.capability,
+            "tool": grant.tool, "run": grant.run.map(|run| run.to_string()),
+        });
+        note(connection, &history(grant.given, &grant.by, "granted", detail))
     }
 
     fn take_over(&self, connection: &Connection, ticket: TicketId, from: OwnerId) -> Result<u64, JournalError> {
@@ -299,20 +343,7 @@ impl Applier {
             return Err(TicketError::Ended(row.state.as_str()).into());
         }
         let after = before.answered(answer.clone())?;
-        let shown: String = connection
-            .prepare_cached("SELECT shown FROM tickets WHERE ticket = ?1")
-            .and_then(|mut query| query.query_row([id.to_string()], |row| row.get(0)))
-            .map_err(failed)?;
-        let seal = self.sealer().seal("ticket", &TicketSeal::of(&after, &operation.to_string(), &shown))?;
-        connection
-            .prepare_cached(
-                "UPDATE tickets SET route = ?2, who = ?3, note = ?4, answered = ?5, seal = ?6 WHERE ticket = ?1",
-            )
-            .and_then(|mut update| {
-                let at = stored(millis(answer.at));
-                update.execute(params![id.to_string(), answer.route, answer.who, answer.note, at, seal.as_slice()])
-            })
-            .map_err(failed)?;
+        self.write_ticket(connection, &after, None, true)?;
         let mut change = CallChange::new(operation, answer.at, Event::Allow);
         change.note.clone_from(&answer.note);
         change.basis = Some(Basis::Human { route: answer.route.clone().into(), who: answer.who.clone() });
@@ -336,16 +367,15 @@ impl Applier {
         };
         let (text, attempts) = (state.as_str(), state.attempts());
         let ended = state.is_final().then(|| stored(millis(change.at)));
-        let (handles, again) = match &change.decided {
-            Some(decided) => (Some(lines(&decided.handles)), Some(rerunnable(decided.rerunnable))),
-            None => (None, None),
-        };
-        let kept = change.arguments.as_ref();
+        let decided = change.decided.as_deref();
+        let kept = change.arguments.as_ref().or_else(|| decided.and_then(|decided| decided.arguments.as_ref()));
         connection
             .prepare_cached(
                 "UPDATE calls SET owner = ?2, state = ?3, attempts = ?4, code = ?5, text = ?6, basis = coalesce(?7, basis),
                                   handles = coalesce(?8, handles), rerunnable = coalesce(?9, rerunnable), ended = ?10,
-                                  arguments = iif(?11, ?12, arguments)
+                                  arguments = iif(?11, ?12, arguments),
+                                  package = iif(?13, ?14, package), digest = iif(?13, ?15, digest),
+                                  thread = iif(?13, ?16, thread)
                  WHERE id = ?1",
             )
             .and_then(|mut update| {
@@ -357,11 +387,15 @@ impl Applier {
                     change.code.map(Code::as_str),
                     change.text,
                     change.basis.as_ref().map(kind),
-                    handles,
-                    again,
+                    decided.map(|decided| lines(&decided.handles)),
+                    decided.map(|decided| rerunnable(decided.rerunnable)),
                     ended,
                     kept.is_some(),
                     kept.and_then(|kept| kept.text.as_deref()),
+                    decided.is_some(),
+                    decided.and_then(|decided| decided.package).map(|digest| digest.to_string()),
+                    decided.and_then(|decided| decided.call).map(|digest| digest.to_string()),
+                    decided.and_then(|decided| decided.thread.as_deref()),
                 ])
             })
             .map_err(failed)?;
@@ -450,68 +484,86 @@ impl Applier {
         Ok(())
     }
 
-    fn prune(&self, connection: &Connection, prune: Prune, at: SystemTime, by: &str) -> Result<Applied, JournalError> {
-        let delete = |sql: &str, before: SystemTime| {
-            let mut statement = connection.prepare_cached(sql)?;
-            statement.execute([stored(millis(before))]).map(|count| count as u64)
-        };
+    fn prune(&self, connection: &Connection, prune: &Prune) -> Result<Applied, JournalError> {
+        let before = |time: SystemTime| stored(millis(time));
         let mut pruned = Pruned::default();
-        if let Some(before) = prune.configuration {
+        if let Some(old) = prune.configuration {
             // What is in force stays, however old it is.
             let sql = "DELETE FROM history WHERE at < ?1
                        AND number < (SELECT max(number) FROM history WHERE what = 'published')";
-            pruned.configuration = delete(sql, before).map_err(failed)?;
+            pruned.configuration = connection.execute(sql, [before(old)]).map_err(failed)? as u64;
         }
-        if let Some(before) = prune.facts {
-            let sql = "DELETE FROM calls WHERE held = 0 AND ended < ?1
-                       AND state IN ('completed', 'blocked', 'indeterminate', 'abandoned')";
-            delete("DELETE FROM facts WHERE at < ?1", before).map_err(failed)?;
-            pruned.facts = delete(sql, before).map_err(failed)?;
-            // The state of runs that nothing is known of any more.
-            connection
-                .execute(
-                    "DELETE FROM entries WHERE scope = 'run' AND within NOT IN (SELECT DISTINCT run FROM calls)",
-                    [],
-                )
-                .map_err(failed)?;
+        if let Some(old) = prune.facts {
+            let living: Vec<String> = prune.living.iter().map(ToString::to_string).collect();
+            let living = serde_json::to_string(&living).unwrap_or_else(|_| "[]".to_owned());
+            let sql = "DELETE FROM calls WHERE id IN (
+                           SELECT id FROM calls
+                           WHERE held = 0 AND ended < ?1 AND state IN ('completed', 'blocked', 'indeterminate', 'abandoned')
+                             AND owner NOT IN (SELECT value FROM json_each(?2))
+                           LIMIT ?3)";
+            let most = i64::try_from(PRUNED_AT_ONCE).unwrap_or(i64::MAX);
+            pruned.facts = connection.execute(sql, params![before(old), living, most]).map_err(failed)? as u64;
+            if pruned.facts < PRUNED_AT_ONCE {
+                connection
+                    .execute("DELETE FROM facts WHERE at < ?1 AND call_id NOT IN (SELECT id FROM calls)", [before(old)])
+                    .map_err(failed)?;
+                // The state of runs that nothing is known of any more.
+                let sql = "DELETE FROM entries WHERE scope = 'run' AND written < ?1
+                           AND within NOT IN (SELECT DISTINCT run FROM calls)";
+                connection.execute(sql, [before(old)]).map_err(failed)?;
+            }
         }
-        if let Some(before) = prune.authorizations {
-            pruned.authorizations = self.prune_authorizations(connection, before, at, by)?;
+        if let Some(old) = prune.authorizations {
+            pruned.authorizations = self.prune_authorizations(connection, old, prune)?;
         }
-        note(connection, &history(at, by, "pruned", serde_json::json!(pruned)))?;
+        if pruned != Pruned::default() {
+            note(connection, &history(prune.at, &prune.by, "pruned", serde_json::json!(pruned)))?;
+        }
         Ok(Applied::Pruned(pruned))
     }
 
-    /// Removes the oldest authorization records, up to the first that is to stay, and leaves a checkpoint.
+    /// Removes the oldest authorization records, up to the first that is to stay, and leaves a checkpoint. Only what is as it was
+    /// written is signed for.
     fn prune_authorizations(
         &self,
         connection: &Connection,
-        before: SystemTime,
-        at: SystemTime,
-        by: &str,
+        old: SystemTime,
+        prune: &Prune,
     ) -> Result<u64, JournalError> {
-        let before = millis(before);
-        let mut last = None;
+        let old = millis(old);
+        let checkpoint = super::read::checkpoint(connection)?;
+        let mut head = match &checkpoint {
+            None => self.chain.start(&self.journal),
+            Some(checkpoint) if self.chain.is_signed(&self.journal, checkpoint) => checkpoint.head,
+            Some(checkpoint) => return Err(JournalError::Tampered(checkpoint.head.count)),
+        };
+        let first = head.count;
         {
             let mut statement = connection
-                .prepare("SELECT number, record, link FROM authorizations ORDER BY number")
+                .prepare("SELECT number, record, link FROM authorizations ORDER BY number LIMIT ?1")
                 .map_err(failed)?;
-            let mut rows = statement.query([]).map_err(failed)?;
+            let most = i64::try_from(PRUNED_AT_ONCE).unwrap_or(i64::MAX);
+            let mut rows = statement.query([most]).map_err(failed)?;
             while let Some(row) = rows.next().map_err(failed)? {
-                let record: String = row.get(1).map_err(failed)?;
                 let number: i64 = row.get(0).map_err(failed)?;
-                // One that cannot be read is kept: it is what an auditor wants to see.
-                let is_old = serde_json::from_str::<Authorization>(&record).is_ok_and(|record| record.at < before);
-                if !is_old {
+                let tampered = || JournalError::Tampered(head.count + 1);
+                let record: String = row.get(1).map_err(|_| tampered())?;
+                let link: Vec<u8> = row.get(2).map_err(|_| tampered())?;
+                let next = self.chain.after(&head, &record);
+                if super::restored(number) != next.count || link != next.link {
+                    return Err(tampered());
+                }
+                let at = serde_json::from_str::<Authorization>(&record).map_err(|_| tampered())?.at;
+                if at >= old {
                     break;
                 }
-                let link: Vec<u8> = row.get(2).map_err(failed)?;
-                let Ok(link) = link.try_into() else { break };
-                last = Some(Head { count: u64::try_from(number).unwrap_or(0), link });
+                head = next;
             }
         }
-        let Some(head) = last else { return Ok(0) };
-        let checkpoint = self.chain.checkpoint(head, millis(at), by);
+        if head.count == first {
+            return Ok(0);
+        }
+        let checkpoint = self.chain.checkpoint(&self.journal, head, millis(prune.at), &prune.by);
         connection
             .execute(
                 "INSERT INTO checkpoints (count, link, at, by, signature) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -519,7 +571,7 @@ impl Applier {
                     stored(head.count),
                     head.link.as_slice(),
                     stored(checkpoint.at),
-                    by,
+                    checkpoint.by,
                     checkpoint.signature.as_slice()
                 ],
             )
@@ -527,6 +579,8 @@ impl Applier {
         let removed = connection
             .execute("DELETE FROM authorizations WHERE number <= ?1", [stored(head.count)])
             .map_err(failed)?;
+        // One is enough: it stands for those before it, too.
+        connection.execute("DELETE FROM checkpoints WHERE count < ?1", [stored(head.count)]).map_err(failed)?;
         Ok(removed as u64)
     }
 }
@@ -619,7 +673,7 @@ fn kind(basis: &Basis) -> &'static str {
 }
 
 const ROW: &str = "SELECT calls.id, state, attempts, tool, principal, calls.plugin, package, calls.digest,
-                          (SELECT ticket FROM tickets WHERE call_id = calls.id AND open = 1), calls.run, step, call
+                          (SELECT ticket FROM tickets WHERE call_id = calls.id AND open = 1), calls.run, step, call, owner
                    FROM calls";
 
 fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<(String, Option<Row>)> {
@@ -633,6 +687,7 @@ fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<(String, Option<Row>)> {
         None => None,
         Some(state) => Some(Row {
             id: row.get(0)?,
+            owner: row.get(12)?,
             state,
             tool: row.get(3)?,
             principal: row.get(4)?,
@@ -670,12 +725,16 @@ fn by_id(connection: &Connection, id: i64) -> Result<(OperationId, Row), Journal
     }
 }
 
-/// What the seal of a ticket covers.
+/// What the seal of a ticket covers: what it says, and which call would run.
 #[derive(Serialize)]
 struct TicketSeal<'a> {
-    ticket: String,
-    operation: &'a str,
-    shown: &'a str,
+    ticket: TicketText<'a>,
+    about: &'a Sealed,
+}
+
+#[derive(Serialize)]
+struct TicketText<'a> {
+    id: String,
     asked: u64,
     deadline: u64,
     route: Option<&'a str>,
@@ -684,13 +743,11 @@ struct TicketSeal<'a> {
     answered: Option<u64>,
 }
 
-impl<'a> TicketSeal<'a> {
-    fn of(ticket: &'a Ticket, operation: &'a str, shown: &'a str) -> Self {
+impl<'a> TicketText<'a> {
+    fn of(ticket: &'a Ticket) -> Self {
         let answer = ticket.answer.as_ref();
         Self {
-            ticket: ticket.id.to_string(),
-            operation,
-            shown,
+            id: ticket.id.to_string(),
             asked: millis(ticket.asked),
             deadline: millis(ticket.deadline),
             route: answer.map(|answer| answer.route.as_str()),
@@ -701,20 +758,57 @@ impl<'a> TicketSeal<'a> {
     }
 }
 
+/// What a ticket is about, as it is stored.
+#[derive(Serialize)]
+struct Sealed {
+    operation: String,
+    principal: String,
+    plugin: Option<String>,
+    thread: Option<String>,
+    tool: String,
+    package: Option<String>,
+    digest: Option<String>,
+    shown: String,
+}
+
+fn sealed(connection: &Connection, ticket: &str) -> Result<Option<Sealed>, JournalError> {
+    connection
+        .prepare_cached(
+            "SELECT calls.run, step, call, principal, calls.plugin, thread, tool, package, calls.digest, shown
+             FROM tickets CROSS JOIN calls ON calls.id = call_id WHERE ticket = ?1",
+        )
+        .and_then(|mut query| {
+            query
+                .query_row([ticket], |row| {
+                    let (run, step, call): (String, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+                    Ok(Sealed {
+                        operation: format!("{run}/{step}/{call}"),
+                        principal: row.get(3)?,
+                        plugin: row.get(4)?,
+                        thread: row.get(5)?,
+                        tool: row.get(6)?,
+                        package: row.get(7)?,
+                        digest: row.get(8)?,
+                        shown: row.get(9)?,
+                    })
+                })
+                .optional()
+        })
+        .map_err(failed)
+}
+
 /// A ticket with the answer that is on record.
 ///
 /// # Errors
 ///
 /// It cannot be read, or is not what was written.
 pub fn ticket(connection: &Connection, id: TicketId, sealer: Sealer<'_>) -> Result<Option<Ticket>, JournalError> {
+    let name = id.to_string();
     let found = connection
-        .prepare_cached(
-            "SELECT asked, deadline, route, who, note, answered, shown, seal, calls.run, step, call
-             FROM tickets JOIN calls ON calls.id = call_id WHERE ticket = ?1",
-        )
+        .prepare_cached("SELECT asked, deadline, route, who, note, answered, seal FROM tickets WHERE ticket = ?1")
         .and_then(|mut query| {
             query
-                .query_row([id.to_string()], |row| {
+                .query_row([&name], |row| {
                     let at = |index: usize| Ok::<_, rusqlite::Error>(time(super::restored(row.get(index)?)));
                     let answer = match row.get::<_, Option<i64>>(5)? {
                         None => None,
@@ -725,24 +819,49 @@ pub fn ticket(connection: &Connection, id: TicketId, sealer: Sealer<'_>) -> Resu
                             at: time(super::restored(answered)),
                         }),
                     };
-                    let ticket = Ticket { id, asked: at(0)?, deadline: at(1)?, answer };
-                    let (shown, seal): (String, Vec<u8>) = (row.get(6)?, row.get(7)?);
-                    let (run, step, call): (String, i64, i64) = (row.get(8)?, row.get(9)?, row.get(10)?);
-                    let operation = format!("{run}/{step}/{call}");
-                    let holds = sealer.holds("ticket", &TicketSeal::of(&ticket, &operation, &shown), Some(&seal));
-                    Ok(holds.then_some(ticket))
+                    Ok((Ticket { id, asked: at(0)?, deadline: at(1)?, answer }, row.get::<_, Vec<u8>>(6)?))
                 })
                 .optional()
         });
-    match found {
-        Ok(None) => Ok(None),
-        Ok(Some(Some(ticket))) => Ok(Some(ticket)),
-        Ok(Some(None))
-        | Err(rusqlite::Error::InvalidColumnType(..) | rusqlite::Error::FromSqlConversionFailure(..)) => {
-            Err(JournalError::Malformed(format!("the ticket {id}")))
+    let malformed = || JournalError::Malformed(format!("the ticket {id}"));
+    let (ticket, seal) = match found {
+        Ok(None) => return Ok(None),
+        Ok(Some(found)) => found,
+        Err(rusqlite::Error::InvalidColumnType(..) | rusqlite::Error::FromSqlConversionFailure(..)) => {
+            return Err(malformed());
         }
-        Err(error) => Err(failed(error)),
+        Err(error) => return Err(failed(error)),
+    };
+    let about = sealed(connection, &name)?.ok_or_else(malformed)?;
+    let seals = TicketSeal { ticket: TicketText::of(&ticket), about: &about };
+    if sealer.holds("ticket", &seals, Some(&seal)) { Ok(Some(ticket)) } else { Err(malformed()) }
+}
+
+fn is_refused(connection: &Connection, run: &str, digest: &str) -> Result<bool, JournalError> {
+    connection
+        .prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM calls WHERE run = ?1 AND digest = ?2 AND code = 'CONSENT_REFUSED')",
+        )
+        .and_then(|mut query| query.query_row([run, digest], |row| row.get(0)))
+        .map_err(failed)
+}
+
+/// A call that was only requested has the outcome of another.
+fn joined_call(
+    connection: &Connection,
+    operation: OperationId,
+    with: OperationId,
+    at: SystemTime,
+) -> Result<Applied, JournalError> {
+    let Some(row) = find(connection, operation)? else { return Ok(Applied::Count(0)) };
+    if row.state != CallState::Requested {
+        return Err(TransitionError { state: row.state, event: Event::Refuse }.into());
     }
+    connection
+        .prepare_cached("UPDATE calls SET state = 'blocked', joined = ?2, ended = ?3 WHERE id = ?1")
+        .and_then(|mut update| update.execute(params![row.id, with.to_string(), stored(millis(at))]))
+        .map_err(failed)?;
+    Ok(Applied::Count(1))
 }
 
 /// Writes how a call ended. Unless it waits for its step, its state commands are applied in the same commit.
@@ -781,7 +900,7 @@ fn end(connection: &Connection, row: &Row, change: &CallChange, state: CallState
     if held {
         return Ok(Applied::Done);
     }
-    let conflict = settle(connection, row.id, change.operation, writes)?;
+    let conflict = settle(connection, row.id, change.operation, writes, change.at, None)?;
     fact(connection, row.id, change.at)?;
     Ok(if conflict { Applied::Conflicts(vec![change.operation]) } else { Applied::Done })
 }
@@ -792,18 +911,18 @@ fn settle_step(connection: &Connection, run: RunId, step: u64, at: SystemTime) -
     {
         let mut query = connection
             .prepare_cached(
-                "SELECT id, call, writes FROM calls WHERE run = ?1 AND step = ?2 AND held = 1 ORDER BY call",
+                "SELECT id, call, writes, ended FROM calls WHERE run = ?1 AND step = ?2 AND held = 1 ORDER BY call",
             )
             .map_err(failed)?;
         let mut rows = query.query(params![run.to_string(), stored(step)]).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
-            let (id, call, writes): (i64, u32, Option<String>) =
-                (row.get(0).map_err(failed)?, row.get(1).map_err(failed)?, row.get(2).map_err(failed)?);
-            held.push((id, OperationId { run, step, call }, writes));
+            let (id, call, writes, ended): (i64, u32, Option<String>, Option<i64>) =
+                (|| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))().map_err(failed)?;
+            held.push((id, OperationId { run, step, call }, writes, ended));
         }
     }
     let mut conflicts = Vec::new();
-    for (id, operation, writes) in held {
+    for (id, operation, writes, ended) in held {
         let writes: Vec<Write> = match writes {
             None => Vec::new(),
             Some(text) => serde_json::from_str(&text)
@@ -813,7 +932,7 @@ fn settle_step(connection: &Connection, run: RunId, step: u64, at: SystemTime) -
             .prepare_cached("UPDATE calls SET held = 0, writes = NULL WHERE id = ?1")
             .and_then(|mut update| update.execute([id]))
             .map_err(failed)?;
-        if settle(connection, id, operation, &writes)? {
+        if settle(connection, id, operation, &writes, at, ended)? {
             conflicts.push(operation);
         }
         fact(connection, id, at)?;
@@ -821,39 +940,75 @@ fn settle_step(connection: &Connection, run: RunId, step: u64, at: SystemTime) -
     Ok(Applied::Conflicts(conflicts))
 }
 
-/// Applies the writes of one call, all of them or none; true where another call of the step was first.
-fn settle(connection: &Connection, id: i64, operation: OperationId, writes: &[Write]) -> Result<bool, JournalError> {
+/// Applies the writes of one call, all of them or none; true where something was in the way. `since` is when a call ended that
+/// has waited for its step: what was written after that is newer than what it wrote.
+fn settle(
+    connection: &Connection,
+    id: i64,
+    operation: OperationId,
+    writes: &[Write],
+    at: SystemTime,
+    since: Option<i64>,
+) -> Result<bool, JournalError> {
     if writes.is_empty() {
         return Ok(false);
     }
-    let (run, step) = (operation.run.to_string(), stored(operation.step));
-    let name = |entry: &Entry| serde_json::to_string(entry).unwrap_or_default();
-    for write in writes {
-        let taken: bool = connection
-            .prepare_cached("SELECT EXISTS (SELECT 1 FROM writes WHERE run = ?1 AND step = ?2 AND entry = ?3)")
-            .and_then(|mut query| query.query_row(params![run, step, name(&write.entry)], |row| row.get(0)))
-            .map_err(failed)?;
-        if taken {
-            return conflict(connection, id, "another call of the same step has written the same key before");
+    connection.execute_batch("SAVEPOINT entries").map_err(failed)?;
+    match apply_writes(connection, id, operation, writes, at, since)? {
+        None => {
+            connection.execute_batch("RELEASE entries").map_err(failed)?;
+            Ok(false)
+        }
+        Some(why) => {
+            connection.execute_batch("ROLLBACK TO entries; RELEASE entries").map_err(failed)?;
+            conflict(connection, id, why)
         }
     }
-    for write in writes {
-        connection
-            .prepare_cached("INSERT INTO writes (run, step, entry, call_id) VALUES (?1, ?2, ?3, ?4)")
-            .and_then(|mut insert| insert.execute(params![run, step, name(&write.entry), id]))
-            .map_err(failed)?;
-    }
-    connection.execute_batch("SAVEPOINT entries").map_err(failed)?;
+}
+
+/// What is in the way, where something is.
+fn apply_writes(
+    connection: &Connection,
+    id: i64,
+    operation: OperationId,
+    writes: &[Write],
+    at: SystemTime,
+    since: Option<i64>,
+) -> Result<Option<&'static str>, JournalError> {
+    let (run, step, at) = (operation.run.to_string(), stored(operation.step), stored(millis(at)));
     let mut drawers = BTreeSet::new();
-    for Write { entry: Entry { drawer, key }, value } in writes {
-        let Drawer { package, principal, scope, within } = drawer;
+    for Write { entry, value } in writes {
+        let name = serde_json::to_string(entry).unwrap_or_default();
+        let claimed = connection
+            .prepare_cached("INSERT OR IGNORE INTO writes (run, step, entry, call_id) VALUES (?1, ?2, ?3, ?4)")
+            .and_then(|mut insert| insert.execute(params![run, step, name, id]))
+            .map_err(failed)?;
+        if claimed == 0 {
+            return Ok(Some("another call of the same step has written the same key before"));
+        }
+        let Entry { drawer: drawer @ Drawer { package, principal, scope, within }, key } = entry;
+        if let Some(since) = since {
+            let newer: bool = connection
+                .prepare_cached(
+                    "SELECT EXISTS (SELECT 1 FROM entries WHERE package = ?1 AND principal = ?2 AND scope = ?3
+                                    AND within = ?4 AND key = ?5 AND written > ?6)",
+                )
+                .and_then(|mut query| {
+                    query.query_row(params![package, principal, scope, within, key, since], |row| row.get(0))
+                })
+                .map_err(failed)?;
+            if newer {
+                return Ok(Some("another call has written the same key since"));
+            }
+        }
         match value {
             Some(value) => connection
                 .prepare_cached(
-                    "INSERT INTO entries (package, principal, scope, within, key, value) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-                     ON CONFLICT DO UPDATE SET value = excluded.value",
+                    "INSERT INTO entries (package, principal, scope, within, key, value, written)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+                     ON CONFLICT DO UPDATE SET value = excluded.value, written = excluded.written",
                 )
-                .and_then(|mut put| put.execute(params![package, principal, scope, within, key, value])),
+                .and_then(|mut put| put.execute(params![package, principal, scope, within, key, value, at])),
             None => connection
                 .prepare_cached(
                     "DELETE FROM entries
@@ -864,7 +1019,6 @@ fn settle(connection: &Connection, id: i64, operation: OperationId, writes: &[Wr
         .map_err(failed)?;
         drawers.insert(drawer);
     }
-    let mut is_full = false;
     for Drawer { package, principal, scope, within } in drawers {
         let size: i64 = connection
             .prepare_cached(
@@ -873,18 +1027,11 @@ fn settle(connection: &Connection, id: i64, operation: OperationId, writes: &[Wr
             )
             .and_then(|mut query| query.query_row(params![package, principal, scope, within], |row| row.get(0)))
             .map_err(failed)?;
-        is_full |= size > DRAWER_MAX;
+        if size > DRAWER_MAX {
+            return Ok(Some("others have filled the state meanwhile, and there is no room for what it wrote"));
+        }
     }
-    if is_full {
-        connection.execute_batch("ROLLBACK TO entries; RELEASE entries").map_err(failed)?;
-        return conflict(
-            connection,
-            id,
-            "others have filled the state meanwhile, and there is no room for what it wrote",
-        );
-    }
-    connection.execute_batch("RELEASE entries").map_err(failed)?;
-    Ok(false)
+    Ok(None)
 }
 
 fn conflict(connection: &Connection, id: i64, why: &str) -> Result<bool, JournalError> {

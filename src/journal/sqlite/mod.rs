@@ -24,6 +24,17 @@ use writer::Writer;
 /// longer fails, and nothing runs.
 const BUSY: Duration = Duration::from_secs(4);
 
+/// How often it tries meanwhile: often enough to come between the groups of a process that writes without end.
+const BUSY_STEP: Duration = Duration::from_micros(500);
+
+fn wait_busy(tries: i32) -> bool {
+    let is_short = BUSY_STEP.saturating_mul(u32::try_from(tries).unwrap_or(0)) < BUSY;
+    if is_short {
+        std::thread::sleep(BUSY_STEP);
+    }
+    is_short
+}
+
 /// Most connections that are kept for reading.
 const READERS: usize = 8;
 
@@ -32,12 +43,12 @@ pub struct SqliteStore {
     path: PathBuf,
     id: String,
     chain: Chain,
-    owners: Owners,
     readers: Mutex<Vec<Connection>>,
     /// Tells whether somebody has changed something.
     watcher: Mutex<Connection>,
-    // Dropped before the owner's lock is: what was handed over is written first.
+    // Dropped in this order: what was handed over is written before the owner counts as ended.
     writer: Writer,
+    owners: Owners,
 }
 
 impl SqliteStore {
@@ -55,7 +66,7 @@ impl SqliteStore {
         let chain = Chain::new(key);
         let open = || {
             let mut connection = Connection::open(&path).map_err(failed)?;
-            connection.busy_timeout(BUSY).map_err(failed)?;
+            connection.busy_handler(Some(wait_busy)).map_err(failed)?;
             // A file that is not ours, or newer, is left exactly as it is.
             schema::version(&connection)?;
             prepare(&connection)?;
@@ -68,7 +79,7 @@ impl SqliteStore {
             Owners::join(folder).map_err(|error| JournalError::Store(format!("`{}`: {error}", folder.display())))?;
         let writer = Writer::start(connection, chain.clone(), id.clone(), owners.own())?;
         let watcher = Mutex::new(reader(&path)?);
-        Ok(Self { path, id, chain, owners, readers: Mutex::default(), watcher, writer })
+        Ok(Self { path, id, chain, readers: Mutex::default(), watcher, writer, owners })
     }
 
     fn sealer(&self) -> Sealer<'_> {
@@ -93,15 +104,16 @@ impl SqliteStore {
 
 fn reader(path: &Path) -> Result<Connection, JournalError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
-    connection.busy_timeout(BUSY).map_err(failed)?;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    connection.busy_handler(Some(wait_busy)).map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
 }
 
 fn prepare(connection: &Connection) -> Result<(), JournalError> {
     connection.set_prepared_statement_cache_capacity(64);
-    for (name, value) in [("journal_mode", "WAL"), ("synchronous", "FULL"), ("secure_delete", "FAST")] {
+    // What is kept out of the records is overwritten, and not merely given up.
+    for (name, value) in [("journal_mode", "WAL"), ("synchronous", "FULL"), ("secure_delete", "ON")] {
         connection.pragma_update(None, name, value).map_err(failed)?;
     }
     connection.pragma_update(None, "foreign_keys", true).map_err(failed)

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OptionalExtension as _, Params, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Params, Row, ToSql, params};
 use serde_json::Value as Json;
 
 use super::permissions::{Sealer, Standing};
@@ -17,13 +18,13 @@ use crate::journal::record::{
     CallRecord, Change, Drawer, Fact, History, KeptGrant, KeptResult, PastAnswer, TicketRecord,
 };
 use crate::journal::state::CallState;
-use crate::journal::store::{Done, Store};
-use crate::journal::time;
+use crate::journal::store::{Done, Due, Store};
+use crate::journal::{millis, time};
 
 const CALL: &str =
     "SELECT calls.id, calls.run, step, call, owner, principal, calls.plugin, tool, package, calls.digest, state,
                            attempts, code, text, handles, arguments, result, result_size, effects, rerunnable, held,
-                           decided, ended, ticket, shown, reason, arguments_digest, thread
+                           decided, ended, ticket, shown, reason, arguments_digest, thread, joined
                     FROM calls LEFT JOIN tickets ON ticket =
                         (SELECT ticket FROM tickets WHERE call_id = calls.id ORDER BY open DESC, asked DESC LIMIT 1)";
 
@@ -105,6 +106,10 @@ fn record(
             effects: json(18)?.unwrap_or(Json::Null),
             rerunnable: apply::is_rerunnable(&text(19)??)?,
             held: row.get(20).ok()?,
+            joined: match text(28)? {
+                None => None,
+                Some(operation) => Some(operation.parse().ok()?),
+            },
             decided: time(restored(number(21)??)),
             ended: number(22)?.map(|millis| time(restored(millis))),
             ticket: match ticket.clone() {
@@ -114,6 +119,28 @@ fn record(
         })
     };
     Ok(parse().ok_or(name))
+}
+
+/// The newest checkpoint.
+pub fn checkpoint(connection: &Connection) -> Result<Option<Checkpoint>, JournalError> {
+    connection
+        .prepare_cached("SELECT count, link, at, by, signature FROM checkpoints ORDER BY count DESC LIMIT 1")
+        .and_then(|mut query| {
+            query
+                .query_row([], |row| {
+                    let link = |index: usize| {
+                        Ok::<_, rusqlite::Error>(row.get::<_, Vec<u8>>(index)?.try_into().unwrap_or([0; 32]))
+                    };
+                    Ok(Checkpoint {
+                        head: Head { count: restored(row.get(0)?), link: link(1)? },
+                        at: restored(row.get(2)?),
+                        by: row.get(3)?,
+                        signature: link(4)?,
+                    })
+                })
+                .optional()
+        })
+        .map_err(failed)
 }
 
 impl SqliteStore {
@@ -188,21 +215,42 @@ impl Store for SqliteStore {
         Ok(waiting)
     }
 
-    fn answered(&self, owner: OwnerId) -> Result<Vec<TicketId>, JournalError> {
+    fn due(&self, owner: OwnerId, now: SystemTime) -> Result<Due, JournalError> {
+        let owner = owner.to_string();
         self.read(|connection| {
-            let mut query = connection
+            let tickets = |sql: &str, term: &dyn ToSql| -> Result<Vec<TicketId>, JournalError> {
+                let mut query = connection.prepare_cached(sql).map_err(failed)?;
+                let rows = query.query_map([term], |row| row.get::<_, String>(0)).map_err(failed)?;
+                let mut tickets = Vec::new();
+                for row in rows {
+                    tickets.extend(row.map_err(failed)?.parse::<TicketId>());
+                }
+                Ok(tickets)
+            };
+            let waits = connection
                 .prepare_cached(
-                    "SELECT ticket FROM tickets JOIN calls ON calls.id = call_id
-                     WHERE open = 1 AND answered IS NOT NULL AND owner = ?1",
+                    "SELECT EXISTS (SELECT 1 FROM tickets CROSS JOIN calls ON calls.id = call_id
+                                    WHERE open = 1 AND owner = ?1)",
                 )
+                .and_then(|mut query| query.query_row([&owner], |row| row.get(0)))
                 .map_err(failed)?;
-            let rows = query.query_map([owner.to_string()], |row| row.get::<_, String>(0)).map_err(failed)?;
-            let mut tickets = Vec::new();
-            for row in rows {
-                tickets.extend(row.map_err(failed)?.parse::<TicketId>());
-            }
-            Ok(tickets)
+            Ok(Due {
+                answered: tickets(
+                    "SELECT ticket FROM tickets CROSS JOIN calls ON calls.id = call_id
+                     WHERE open = 1 AND answered IS NOT NULL AND owner = ?1",
+                    &owner,
+                )?,
+                late: tickets(
+                    "SELECT ticket FROM tickets WHERE open = 1 AND deadline <= ?1 ORDER BY deadline LIMIT 1000",
+                    &stored(millis(now)),
+                )?,
+                waits,
+            })
         })
+    }
+
+    fn living(&self) -> Vec<OwnerId> {
+        self.owners.living()
     }
 
     fn unfinished(&self) -> Result<Vec<CallRecord>, JournalError> {
@@ -335,26 +383,7 @@ impl Store for SqliteStore {
     }
 
     fn checkpoint(&self) -> Result<Option<Checkpoint>, JournalError> {
-        self.read(|connection| {
-            connection
-                .prepare_cached("SELECT count, link, at, by, signature FROM checkpoints ORDER BY count DESC LIMIT 1")
-                .and_then(|mut query| {
-                    query
-                        .query_row([], |row| {
-                            let link = |index: usize| {
-                                Ok::<_, rusqlite::Error>(row.get::<_, Vec<u8>>(index)?.try_into().unwrap_or([0; 32]))
-                            };
-                            Ok(Checkpoint {
-                                head: Head { count: restored(row.get(0)?), link: link(1)? },
-                                at: restored(row.get(2)?),
-                                by: row.get(3)?,
-                                signature: link(4)?,
-                            })
-                        })
-                        .optional()
-                })
-                .map_err(failed)
-        })
+        self.read(checkpoint)
     }
 
     fn id(&self) -> &str {

@@ -112,6 +112,7 @@ CREATE TABLE calls (
     writes           TEXT,
     rerunnable       TEXT NOT NULL,
     held             INTEGER NOT NULL,
+    joined           TEXT,
     decided          INTEGER NOT NULL,
     ended            INTEGER
 ) STRICT;
@@ -138,6 +139,7 @@ CREATE TABLE tickets (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX tickets_open ON tickets (run, digest) WHERE open = 1;
 CREATE INDEX tickets_answered ON tickets (ticket) WHERE open = 1 AND answered IS NOT NULL;
+CREATE INDEX tickets_late ON tickets (deadline) WHERE open = 1;
 CREATE INDEX tickets_of_call ON tickets (call_id);
 CREATE TABLE facts (
     number    INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -160,6 +162,7 @@ CREATE TABLE entries (
     within    TEXT NOT NULL,
     key       TEXT NOT NULL,
     value     BLOB NOT NULL,
+    written   INTEGER NOT NULL,
     PRIMARY KEY (package, principal, scope, within, key)
 ) STRICT, WITHOUT ROWID;
 -- authorization records

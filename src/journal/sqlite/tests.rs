@@ -131,7 +131,9 @@ fn of_many_answers_one_wins_and_a_refused_one_changes_nothing() {
     let (_folder, journal) = journal();
     let operation = operation();
     let (ticket, _) = ask(&journal, operation, later()).unwrap();
-    let answer = |answered| journal.commit_now(Change::Answer(ticket, answered, None), Sync::Durable);
+    let answer = |answered| {
+        journal.commit_now(Change::Answer { ticket, answer: answered, ended: None, grant: None }, Sync::Durable)
+    };
     let claim = |event, claim| {
         commit(&journal, CallChange { claim: Some(claim), ..CallChange::new(operation, SystemTime::now(), event) })
     };
@@ -149,7 +151,10 @@ fn of_many_answers_one_wins_and_a_refused_one_changes_nothing() {
     assert!(matches!(claim(Event::Allow, Claim::Stored), Err(JournalError::Transition(_))));
     assert_eq!(answer(yes(SystemTime::now())), Err(first.into()));
     end(&journal, operation, ending(Vec::new(), false)).unwrap();
-    let unknown = journal.commit_now(Change::Answer(TicketId::random().unwrap(), yes(later()), None), Sync::Durable);
+    let unknown = journal.commit_now(
+        Change::Answer { ticket: TicketId::random().unwrap(), answer: yes(later()), ended: None, grant: None },
+        Sync::Durable,
+    );
     assert_eq!(unknown, Err(TicketError::Unknown.into()));
 }
 
@@ -274,7 +279,7 @@ fn the_records_verify_and_what_is_done_to_them_shows() {
     let whole = journal.authorizations(0, 10).unwrap();
     let broken = |finding: Finding| match finding {
         Finding::Broken { number, .. } => number,
-        Finding::Whole(head) => panic!("{head}"),
+        Finding::Whole(head) | Finding::Pruned(head) => panic!("{head}"),
     };
     let raw = raw(&folder);
     for (harm, number) in [
@@ -319,22 +324,39 @@ fn pruning_leaves_a_checkpoint_and_what_is_in_force() {
     for what in ["published", "granted", "published"] {
         journal.note("me", what, json!({ "n": journal.history().unwrap().len() })).unwrap();
     }
-    let all = Prune { configuration: Some(later()), authorizations: Some(later()), facts: Some(later()) };
-    let prune = |prune| journal.commit_now(Change::Prune(prune, SystemTime::now(), "me".to_owned()), Sync::Durable);
-    let Ok(Applied::Pruned(pruned)) = prune(Prune { facts: all.facts, ..Prune::default() }) else { panic!() };
+    let nothing = Prune {
+        at: SystemTime::now(),
+        by: "me".to_owned(),
+        living: Vec::new(),
+        configuration: None,
+        authorizations: None,
+        facts: None,
+    };
+    let all =
+        Prune { configuration: Some(later()), authorizations: Some(later()), facts: Some(later()), ..nothing.clone() };
+    let prune = |prune| journal.commit_now(Change::Prune(prune), Sync::Durable);
+    let living = Prune { facts: all.facts, living: vec![journal.owner()], ..nothing.clone() };
+    let Ok(Applied::Pruned(pruned)) = prune(living) else { panic!() };
+    assert_eq!(pruned.facts, 0, "the calls of a host that lives stay");
+    let Ok(Applied::Pruned(pruned)) = prune(Prune { facts: all.facts, ..nothing.clone() }) else { panic!() };
     assert_eq!((pruned.facts, pruned.authorizations, pruned.configuration), (1, 0, 0), "each record by itself");
     assert!(journal.call(done).unwrap().is_none());
     assert_eq!(state(&journal, running).0, CallState::Executing { attempt: 1 });
     assert_eq!(journal.waiting().unwrap().len(), 1);
     assert_eq!(journal.entries(&drawer()).unwrap().len(), 1, "the state of tools is no record");
-    let Ok(Applied::Pruned(pruned)) = prune(all) else { panic!() };
+    let Ok(Applied::Pruned(pruned)) = prune(all.clone()) else { panic!() };
     assert_eq!((pruned.facts, pruned.authorizations), (0, 3));
     assert_eq!(finding(&journal, Some(&head)), Finding::Whole(head));
     let history: Vec<_> = journal.history().unwrap().into_iter().map(|entry| entry.what).collect();
     assert_eq!(history, ["published", "pruned", "pruned"]);
     decide(&journal, operation(), Event::Refuse).unwrap();
     assert!(matches!(finding(&journal, Some(&head)), Finding::Whole(Head { count: 4, .. })));
-    raw(&folder).execute_batch("DELETE FROM checkpoints").unwrap();
+    // What is not as it was written is not signed for.
+    let raw = raw(&folder);
+    raw.execute_batch("UPDATE authorizations SET record = replace(record, '\"at\":1', '\"at\":0')").unwrap();
+    assert_eq!(prune(all), Err(JournalError::Tampered(4)));
+    raw.execute_batch("UPDATE authorizations SET record = replace(record, '\"at\":0', '\"at\":1')").unwrap();
+    raw.execute_batch("DELETE FROM checkpoints").unwrap();
     assert!(matches!(finding(&journal, None), Finding::Broken { .. }), "the checkpoint is missed");
 }
 
@@ -348,18 +370,25 @@ fn a_malformed_record_is_refused_by_its_name_and_the_others_are_read() {
     let set = |column: &str, value: &str| {
         raw.execute(&format!("UPDATE calls SET {column} = {value} WHERE run = ?1"), [bad.run.to_string()]).unwrap();
     };
-    for (column, value, was) in [
-        ("state", "'walking'", "'awaiting'"),
-        ("state", "'executing'", "'awaiting'"),
-        ("attempts", "-1", "0"),
-        ("principal", "'root'", "'local'"),
-        ("tool", "'nothing'", "'a/b'"),
-        ("digest", "'00'", "NULL"),
-        ("code", "'NICE'", "NULL"),
-        ("handles", "'[1]'", "'[]'"),
-        ("arguments", "'{'", "'{}'"),
-        ("owner", "'me'", "'00000000000000000000000000000000'"),
+    for (column, value) in [
+        ("state", "'walking'"),
+        ("state", "'executing'"),
+        ("attempts", "-1"),
+        ("principal", "'root'"),
+        ("principal", "'named:another'"),
+        ("tool", "'nothing'"),
+        ("digest", "'00'"),
+        ("code", "'NICE'"),
+        ("handles", "'[1]'"),
+        ("arguments", "'{'"),
+        ("owner", "'me'"),
+        ("rerunnable", "'sometimes'"),
     ] {
+        let was: String = raw
+            .query_row(&format!("SELECT quote({column}) FROM calls WHERE run = ?1"), [bad.run.to_string()], |row| {
+                row.get(0)
+            })
+            .unwrap();
         set(column, value);
         match journal.call(bad) {
             Err(JournalError::Malformed(name)) => assert!(name.contains(&bad.to_string()), "{name}"),
@@ -367,7 +396,7 @@ fn a_malformed_record_is_refused_by_its_name_and_the_others_are_read() {
         }
         let waiting: Vec<_> = journal.waiting().unwrap().iter().map(|record| record.operation).collect();
         assert_eq!(waiting, [good], "{column}");
-        set(column, was);
+        set(column, &was);
     }
     assert_eq!(journal.waiting().unwrap().len(), 2);
 }
@@ -590,4 +619,53 @@ fn a_malformed_grant_answers_nothing_and_leaves_the_others_usable() {
         raw.execute(&update, [bad.id.to_string(), was]).unwrap();
     }
     assert_eq!(journal.grants().unwrap().len(), 2);
+}
+
+#[test]
+fn what_was_read_before_another_went_on_changes_nothing() {
+    let (folder, journal) = journal();
+    let operation = operation();
+    journal
+        .commit_now(Change::Request(vec![Arc::new(decided(operation))], SystemTime::now()), Sync::Committed)
+        .unwrap();
+    let seen = journal.call(operation).unwrap().unwrap();
+    // Another host begins with it.
+    let other = Journal::open(folder.path(), &KEY).unwrap();
+    decide(&other, operation, Event::Allow).unwrap();
+    let stale = |owner, state| CallChange {
+        expects: Some((owner, state)),
+        ..CallChange::new(operation, SystemTime::now(), Event::Abandon)
+    };
+    for change in [stale(seen.owner, Some(seen.state)), stale(seen.owner, None), stale(other.owner(), Some(seen.state))]
+    {
+        assert!(matches!(commit(&journal, change), Err(JournalError::Transition(_))));
+    }
+    assert_eq!(state(&journal, operation).0, CallState::Executing { attempt: 1 });
+    let own = Some((other.owner(), None));
+    let end = CallChange { expects: own, ..CallChange::new(operation, SystemTime::now(), Event::Complete) };
+    commit(&other, end).unwrap();
+}
+
+#[test]
+fn a_call_that_found_no_room_claims_no_key_and_a_late_step_overwrites_nothing_newer() {
+    let (_folder, journal) = journal();
+    let run = RunId::random().unwrap();
+    let call = |step, call| OperationId { run, step, call };
+    let large = vec![0; 600 << 10];
+    for index in 0..3 {
+        decide(&journal, call(0, index), Event::Allow).unwrap();
+    }
+    end(&journal, call(0, 0), ending(vec![write("first", Some(&large))], false)).unwrap();
+    let full = end(&journal, call(0, 1), ending(vec![write("k", Some(b"1")), write("second", Some(&large))], false));
+    assert_eq!(full, Ok(Applied::Conflicts(vec![call(0, 1)])));
+    assert_eq!(end(&journal, call(0, 2), ending(vec![write("k", Some(b"2"))], false)), Ok(Applied::Done));
+    // A step that is committed long after its call ended.
+    decide(&journal, call(1, 0), Event::Allow).unwrap();
+    end(&journal, call(1, 0), ending(vec![write("k", Some(b"old"))], true)).unwrap();
+    std::thread::sleep(Duration::from_millis(5));
+    decide(&journal, call(2, 0), Event::Allow).unwrap();
+    end(&journal, call(2, 0), ending(vec![write("k", Some(b"new"))], false)).unwrap();
+    let step = Change::Step { run, step: 1, at: SystemTime::now() };
+    assert_eq!(journal.commit_now(step, Sync::Durable), Ok(Applied::Conflicts(vec![call(1, 0)])));
+    assert_eq!(journal.entries(&drawer()).unwrap().get("k"), Some(&b"new".to_vec()));
 }
