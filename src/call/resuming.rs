@@ -356,6 +356,7 @@ fn recover_call(journal: &Journal, record: &CallRecord, redact: &[Redaction]) ->
 
 /// What is known of an operation that was presented once more.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "it is made once a call, and taken apart at once")]
 pub enum Repeated {
     /// How it stands, or what it came to.
     Outcome(Outcome),

@@ -384,8 +384,7 @@ pub fn prune(context: &Context, args: &PruneArgs) -> Result<Reply, CliError> {
     };
     // In pieces, so that others get in between.
     let mut all = Pruned::default();
-    loop {
-        let Applied::Pruned(pruned) = journal.commit_now(Change::Prune(prune.clone()), Sync::Durable)? else { break };
+    while let Applied::Pruned(pruned) = journal.commit_now(Change::Prune(prune.clone()), Sync::Durable)? {
         if pruned == Pruned::default() {
             break;
         }
