@@ -1,12 +1,14 @@
 //! What the journal costs, beside bare SQLite that makes the same group commits: as many rows of the same size in as many
 //! transactions, without the rules, the chain, the copies and the way to a writer and back.
 //!
-//! `cargo bench -p bench --bench journal`; with `-- --large` also on a journal of a million finished calls.
+//! `cargo bench -p bench --bench journal`; with `-- --large` also on a journal of a million finished calls, with `-- 64` only with so
+//! many callers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs, reason = "a benchmark")]
 #![allow(clippy::disallowed_methods, reason = "it makes its own files")]
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use portcullis::ids::{CallDigest, OperationId, PackageDigest, Principal, RunId, ToolId};
@@ -59,32 +61,33 @@ async fn call(journal: &Journal, operation: OperationId, sync: Sync) {
         writes: Vec::new(),
         held: false,
     };
-    let change = CallChange { ending: Some(ending), ..CallChange::new(operation, SystemTime::now(), Event::Complete) };
+    let change = CallChange {
+        ending: Some(ending),
+        expects: Some((journal.owner(), None)),
+        ..CallChange::new(operation, SystemTime::now(), Event::Complete)
+    };
     journal.commit(Change::Call(Box::new(change)), sync).await.unwrap();
 }
 
-/// Calls per second with so many callers.
+/// Calls per second with so many callers in one run, as those of one session.
 async fn calls(journal: &Journal, callers: usize, sync: Sync) -> f64 {
     let started = Instant::now();
+    let (run, steps) = (RunId::random().unwrap(), Arc::new(AtomicU64::new(0)));
     let tasks: Vec<_> = (0..callers)
         .map(|_| {
-            let journal = journal.clone();
+            let (journal, steps) = (journal.clone(), steps.clone());
             tokio::spawn(async move {
-                let run = RunId::random().unwrap();
-                let mut step = 0;
                 while started.elapsed() < LASTS {
+                    let step = steps.fetch_add(1, Ordering::Relaxed);
                     call(&journal, OperationId { run, step, call: 0 }, sync).await;
-                    step += 1;
                 }
-                step
             })
         })
         .collect();
-    let mut count = 0;
     for task in tasks {
-        count += task.await.unwrap();
+        task.await.unwrap();
     }
-    count as f64 / started.elapsed().as_secs_f64()
+    steps.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64()
 }
 
 struct Bare(Connection);
@@ -204,8 +207,9 @@ async fn large() {
 async fn main() {
     println!("| callers | sync | Portcullis, calls/s | bare SQLite, calls/s | of bare |");
     println!("|---|---|---|---|---|");
+    let only: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
     for sync in [Sync::Committed, Sync::Durable] {
-        for callers in CALLERS {
+        for callers in CALLERS.into_iter().filter(|callers| only.is_empty() || only.contains(callers)) {
             let folder = tempfile::tempdir().unwrap();
             let (journal, bare) = (Journal::open(folder.path(), &[1; 32]).unwrap(), Bare::open(folder.path(), sync));
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());

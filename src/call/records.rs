@@ -155,7 +155,6 @@ pub(super) const LOST: &str = "its host ended while the call ran: it may have ha
 pub(super) struct Leaving {
     journal: Journal,
     operation: OperationId,
-    arguments: Option<Kept>,
     started: bool,
     /// How the call ended, as far as that is known and not on record.
     end: Option<CallChange>,
@@ -167,7 +166,6 @@ impl Leaving {
         Self {
             journal: call.run.shared.host.journal().clone(),
             operation: call.operation,
-            arguments: call.kept(),
             started: false,
             end: None,
             recorded: false,
@@ -186,8 +184,7 @@ impl Leaving {
 
     /// Commits the end of the call. What has happened has happened: where the journal cannot be written for a while it is tried
     /// again, and nothing is published before.
-    pub(super) async fn end(&mut self, mut change: CallChange, sync: Sync) -> Result<Applied, JournalError> {
-        change.arguments.clone_from(&self.arguments);
+    pub(super) async fn end(&mut self, change: CallChange, sync: Sync) -> Result<Applied, JournalError> {
         self.end = Some(change.clone());
         let applied = insist(&self.journal, change, sync).await;
         // Only a record that has another end already is none of this call's.
@@ -237,7 +234,6 @@ impl Drop for Leaving {
                 text: Some(text.to_owned()),
                 ending: Some(ending),
                 expects: Some((self.journal.owner(), None)),
-                arguments: self.arguments.take(),
                 ..CallChange::new(self.operation, SystemTime::now(), event)
             }
         });

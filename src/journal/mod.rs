@@ -29,7 +29,10 @@ pub mod ticket;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::oneshot::error::TryRecvError;
 
 pub use record::{KeptGrant, PastAnswer};
 pub use sqlite::SqliteStore;
@@ -92,6 +95,8 @@ pub enum JournalError {
 #[derive(Clone)]
 pub struct Journal {
     store: Arc<dyn Store>,
+    /// How many changes are on their way.
+    under_way: Arc<AtomicUsize>,
 }
 
 impl Deref for Journal {
@@ -114,7 +119,7 @@ impl Journal {
 
     /// On another store.
     pub fn on(store: Arc<dyn Store>) -> Self {
-        Self { store }
+        Self { store, under_way: Arc::default() }
     }
 
     /// Commits a change.
@@ -123,8 +128,21 @@ impl Journal {
     ///
     /// It cannot be applied; then nothing has changed.
     pub async fn commit(&self, change: Change, sync: Sync) -> Result<Applied, JournalError> {
-        let (done, committed) = tokio::sync::oneshot::channel();
+        let (done, mut committed) = tokio::sync::oneshot::channel();
+        let others = self.under_way.fetch_add(1, Ordering::AcqRel);
+        let _counted = UnderWay(&self.under_way);
         self.store.submit(change, sync, Box::new(move |applied| drop(done.send(applied))));
+        if others == 0 && sync == Sync::Committed {
+            // To be put to sleep and woken takes longer than this commit does. Where others are on their way, they need the thread.
+            let since = Instant::now();
+            while since.elapsed() < AWAKE {
+                match committed.try_recv() {
+                    Ok(applied) => return applied,
+                    Err(TryRecvError::Empty) => std::thread::yield_now(),
+                    Err(TryRecvError::Closed) => break,
+                }
+            }
+        }
         committed.await.unwrap_or_else(|_| Err(gone()))
     }
 
@@ -189,6 +207,17 @@ impl Journal {
     pub fn note(&self, who: &str, what: &str, detail: serde_json::Value) -> Result<(), JournalError> {
         let history = History { at: millis(SystemTime::now()), who: who.to_owned(), what: what.to_owned(), detail };
         self.commit_now(Change::History(history), Sync::Durable).map(drop)
+    }
+}
+
+/// How long a thread stays awake for a commit that nothing is in the way of.
+const AWAKE: Duration = Duration::from_micros(60);
+
+struct UnderWay<'a>(&'a AtomicUsize);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

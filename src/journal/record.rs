@@ -295,6 +295,17 @@ pub enum Change {
     Prune(Prune),
 }
 
+impl Change {
+    /// Whether something that was kept is to be kept no longer: no trace of it is to stay.
+    pub fn takes_away(&self) -> bool {
+        match self {
+            Self::Call(change) => change.claim.is_some() || change.arguments.is_some(),
+            Self::Acknowledge(_) | Self::Forget(_) | Self::Prune(_) => true,
+            _ => false,
+        }
+    }
+}
+
 /// What a change came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {

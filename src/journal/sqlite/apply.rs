@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, ToSql, params};
 use serde::Serialize;
 use serde_json::Value as Json;
 
@@ -152,6 +152,13 @@ impl Applier {
     }
 
     fn call(&mut self, connection: &Connection, change: &CallChange) -> Result<Applied, JournalError> {
+        // The two changes that most calls consist of, each in as few statements as it takes.
+        if let Some(applied) = self.begin_at_once(connection, change)? {
+            return Ok(applied);
+        }
+        if let Some(id) = self.end_at_once(connection, change)? {
+            return settled(connection, id, change);
+        }
         let row = find(connection, change.operation)?;
         let before = row.as_ref().map_or(CallState::Requested, |row| row.state);
         let state = before.after(change.event)?;
@@ -199,6 +206,33 @@ impl Applier {
                 end(connection, row.as_ref().ok_or_else(missing)?, change, state)
             }
         }
+    }
+
+    /// Writes the first decision about a call, where nothing is on record of it; none where something is, or more has to be looked at.
+    fn begin_at_once(&mut self, connection: &Connection, change: &CallChange) -> Result<Option<Applied>, JournalError> {
+        let rests_on_policy = change.basis.as_ref().is_none_or(|basis| *basis == Basis::Policy);
+        let is_plain = change.claim.is_none() && change.expects.is_none() && change.grant.is_none() && rests_on_policy;
+        let (Event::Allow | Event::Refuse, true, Some(decided)) = (change.event, is_plain, &change.decided) else {
+            return Ok(None);
+        };
+        let state = CallState::Requested.after(change.event)?;
+        if self.insert_new(connection, decided, state, change.at, Some(change))?.is_none() {
+            return Ok(None);
+        }
+        self.authorize(connection, change, None, None)?;
+        Ok(Some(Applied::Done))
+    }
+
+    /// Writes the end of a call that this owner is executing; none where it is not.
+    fn end_at_once(&self, connection: &Connection, change: &CallChange) -> Result<Option<i64>, JournalError> {
+        match (change.event, change.expects) {
+            (Event::Complete, Some((owner, None))) if owner.to_string() == self.owner => {}
+            _ => return Ok(None),
+        }
+        let operation = change.operation;
+        let (run, step) = (operation.run.to_string(), stored(operation.step));
+        let which = "run = ?15 AND step = ?16 AND call = ?17 AND owner = ?18 AND state = 'executing' RETURNING id";
+        write_end(connection, change, CallState::Completed, which, &[&run, &step, &operation.call, &self.owner])
     }
 
     /// What stands in the way of a new ticket: an equal call that waits, a human's no, or too many of them.
@@ -410,16 +444,30 @@ impl Applier {
         at: SystemTime,
         change: Option<&CallChange>,
     ) -> Result<i64, JournalError> {
+        let missing = || JournalError::Store(format!("the call {} is on record already", decided.operation));
+        self.insert_new(connection, decided, state, at, change)?.ok_or_else(missing)
+    }
+
+    /// None where the call is on record already.
+    fn insert_new(
+        &self,
+        connection: &Connection,
+        decided: &Decided,
+        state: CallState,
+        at: SystemTime,
+        change: Option<&CallChange>,
+    ) -> Result<Option<i64>, JournalError> {
         let operation = decided.operation;
         let arguments = decided.arguments.as_ref();
         let at = stored(millis(at));
-        connection
+        let inserted = connection
             .prepare_cached(
                 "INSERT INTO calls (run, step, call, owner, principal, plugin, tool, package, digest, state, attempts, code,
                                     text, basis, handles, arguments, arguments_size, arguments_digest, rerunnable, held,
                                     decided, ended, thread)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, 0, ?20, ?21,
-                         ?22)",
+                         ?22)
+                 ON CONFLICT (run, step, call) DO NOTHING",
             )
             .and_then(|mut insert| {
                 insert.execute(params![
@@ -448,7 +496,7 @@ impl Applier {
                 ])
             })
             .map_err(failed)?;
-        Ok(connection.last_insert_rowid())
+        Ok((inserted > 0).then(|| connection.last_insert_rowid()))
     }
 
     /// Adds an authorization record for a decision.
@@ -505,7 +553,12 @@ impl Applier {
             pruned.facts = connection.execute(sql, params![before(old), living, most]).map_err(failed)? as u64;
             if pruned.facts < PRUNED_AT_ONCE {
                 connection
-                    .execute("DELETE FROM facts WHERE at < ?1 AND call_id NOT IN (SELECT id FROM calls)", [before(old)])
+                    .execute(
+                        // The newest stays: who follows goes by its number.
+                        "DELETE FROM facts WHERE at < ?1 AND call_id NOT IN (SELECT id FROM calls)
+                         AND number < (SELECT max(number) FROM facts)",
+                        [before(old)],
+                    )
                     .map_err(failed)?;
                 // The state of runs that nothing is known of any more.
                 let sql = "DELETE FROM entries WHERE scope = 'run' AND written < ?1
@@ -866,43 +919,64 @@ fn joined_call(
 
 /// Writes how a call ended. Unless it waits for its step, its state commands are applied in the same commit.
 fn end(connection: &Connection, row: &Row, change: &CallChange, state: CallState) -> Result<Applied, JournalError> {
+    write_end(connection, change, state, "id = ?15 RETURNING id", &[&row.id])?;
+    settled(connection, row.id, change)
+}
+
+fn settled(connection: &Connection, id: i64, change: &CallChange) -> Result<Applied, JournalError> {
+    let ending = change.ending.as_ref();
+    if ending.is_some_and(|ending| ending.held) {
+        return Ok(Applied::Done);
+    }
+    let writes = ending.map(|ending| ending.writes.as_slice()).unwrap_or_default();
+    let conflict = settle(connection, id, change.operation, writes, change.at, None)?;
+    fact(connection, id, change.at)?;
+    Ok(if conflict { Applied::Conflicts(vec![change.operation]) } else { Applied::Done })
+}
+
+/// The row that was written; none where none is meant.
+fn write_end(
+    connection: &Connection,
+    change: &CallChange,
+    state: CallState,
+    which: &str,
+    terms: &[&dyn ToSql],
+) -> Result<Option<i64>, JournalError> {
     let ending = change.ending.as_ref();
     let held = ending.is_some_and(|ending| ending.held);
     let result = ending.and_then(|ending| ending.result.as_ref());
     let writes = ending.map(|ending| ending.writes.as_slice()).unwrap_or_default();
     let kept = change.arguments.as_ref();
+    let sql = format!(
+        "UPDATE calls SET state = ?2, attempts = ?3, code = ?4, text = ?5, result = ?6, result_size = ?7,
+                          result_digest = ?8, effects = ?9, writes = ?10, held = ?11, ended = ?12,
+                          arguments = iif(?13, ?14, arguments), joined = ?1
+         WHERE {which}"
+    );
+    let none: Option<String> = None;
     connection
-        .prepare_cached(
-            "UPDATE calls SET state = ?2, attempts = ?3, code = ?4, text = ?5, result = ?6, result_size = ?7,
-                              result_digest = ?8, effects = ?9, writes = ?10, held = ?11, ended = ?12,
-                              arguments = iif(?13, ?14, arguments)
-             WHERE id = ?1",
-        )
+        .prepare_cached(&sql)
         .and_then(|mut update| {
-            update.execute(params![
-                row.id,
-                state.as_str(),
-                state.attempts(),
-                change.code.map(Code::as_str),
-                change.text,
-                result.and_then(|result| result.text.as_deref()),
-                result.map(|result| stored(result.size)),
-                result.map(|result| result.digest.as_slice()),
-                ending.map(|ending| ending.effects.to_string()),
-                (held && !writes.is_empty()).then(|| serde_json::to_string(writes).unwrap_or_default()),
-                held,
-                stored(millis(change.at)),
-                kept.is_some(),
-                kept.and_then(|kept| kept.text.as_deref()),
-            ])
+            let first: [&dyn ToSql; 14] = [
+                &none,
+                &state.as_str(),
+                &state.attempts(),
+                &change.code.map(Code::as_str),
+                &change.text,
+                &result.and_then(|result| result.text.as_deref()),
+                &result.map(|result| stored(result.size)),
+                &result.map(|result| result.digest.as_slice()),
+                &ending.map(|ending| ending.effects.to_string()),
+                &(held && !writes.is_empty()).then(|| serde_json::to_string(writes).unwrap_or_default()),
+                &held,
+                &stored(millis(change.at)),
+                &kept.is_some(),
+                &kept.and_then(|kept| kept.text.as_deref()),
+            ];
+            let terms: Vec<&dyn ToSql> = first.into_iter().chain(terms.iter().copied()).collect();
+            update.query_row(terms.as_slice(), |row| row.get(0)).optional()
         })
-        .map_err(failed)?;
-    if held {
-        return Ok(Applied::Done);
-    }
-    let conflict = settle(connection, row.id, change.operation, writes, change.at, None)?;
-    fact(connection, row.id, change.at)?;
-    Ok(if conflict { Applied::Conflicts(vec![change.operation]) } else { Applied::Done })
+        .map_err(failed)
 }
 
 /// Publishes the calls of a step that have ended, in the order of the step.

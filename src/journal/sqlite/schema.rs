@@ -142,7 +142,7 @@ CREATE INDEX tickets_answered ON tickets (ticket) WHERE open = 1 AND answered IS
 CREATE INDEX tickets_late ON tickets (deadline) WHERE open = 1;
 CREATE INDEX tickets_of_call ON tickets (call_id);
 CREATE TABLE facts (
-    number    INTEGER PRIMARY KEY AUTOINCREMENT,
+    number    INTEGER PRIMARY KEY,
     at        INTEGER NOT NULL,
     call_id   INTEGER NOT NULL
 ) STRICT;

@@ -21,6 +21,12 @@ pub const SYNC_WITHIN: Duration = Duration::from_millis(10);
 /// Most changes of one transaction.
 const GROUP_MAX: usize = 512;
 
+/// How long it is waited at most for as many changes as the group before had: those who made them are on their way back.
+const GATHER: Duration = Duration::from_micros(100);
+
+/// How long the thread stays awake after a group: to be woken takes longer than most calls do.
+const AWAKE: Duration = Duration::from_micros(50);
+
 enum Message {
     Change(Box<Change>, Sync, Done),
     Flush(Box<dyn FnOnce(Result<(), JournalError>) + Send>),
@@ -44,7 +50,8 @@ impl Writer {
             .name("portcullis-journal".to_owned())
             .spawn(move || {
                 let applier = Applier::new(chain, journal, owner);
-                Loop { connection, applier, inbox, unsynced: None, is_full: true }.run();
+                let (unsynced, is_full, is_overwriting, last) = (None, true, false, 0);
+                Loop { connection, applier, inbox, unsynced, is_full, is_overwriting, last }.run();
             })
             .map_err(|error| JournalError::Store(format!("there is no thread for its writer: {error}")))?;
         Ok(Self { messages: Some(messages), thread: Some(thread) })
@@ -94,14 +101,18 @@ struct Loop {
     unsynced: Option<Instant>,
     /// Whether the connection syncs each commit now.
     is_full: bool,
+    /// Whether the connection overwrites what it removes.
+    is_overwriting: bool,
+    /// How many changes the group before had.
+    last: usize,
 }
 
 impl Loop {
     fn run(mut self) {
         loop {
-            let first = match self.unsynced {
-                None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(since) => self.inbox.recv_timeout(SYNC_WITHIN.saturating_sub(since.elapsed())),
+            let first = match self.awake() {
+                Some(first) => Ok(first),
+                None => self.sleep(),
             };
             match first {
                 Ok(first) => self.group(first),
@@ -111,6 +122,26 @@ impl Loop {
                     return;
                 }
             }
+        }
+    }
+
+    /// What comes within a moment after a group.
+    fn awake(&self) -> Option<Message> {
+        let since = Instant::now();
+        while self.last > 0 && since.elapsed() < AWAKE {
+            if let Ok(message) = self.inbox.try_recv() {
+                return Some(message);
+            }
+            std::thread::yield_now();
+        }
+        None
+    }
+
+    /// Waits for what comes, and for the time to sync.
+    fn sleep(&self) -> Result<Message, RecvTimeoutError> {
+        match self.unsynced {
+            None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(since) => self.inbox.recv_timeout(SYNC_WITHIN.saturating_sub(since.elapsed())),
         }
     }
 
@@ -130,9 +161,18 @@ impl Loop {
             }
         };
         take(first);
-        for message in self.inbox.try_iter().take(GROUP_MAX - 1) {
-            take(message);
+        let (mut count, since) = (1, Instant::now());
+        while count < GROUP_MAX {
+            match self.inbox.try_recv() {
+                Ok(message) => {
+                    take(message);
+                    count += 1;
+                }
+                Err(_) if count < self.last && since.elapsed() < GATHER => std::thread::yield_now(),
+                Err(_) => break,
+            }
         }
+        self.last = count;
         if !changes.is_empty() {
             let (changes, dones): (Vec<_>, Vec<Done>) = changes.into_iter().unzip();
             let before = self.connection.total_changes();
@@ -169,21 +209,37 @@ impl Loop {
         durable: bool,
     ) -> Result<Vec<Result<Applied, JournalError>>, JournalError> {
         self.set_full(durable)?;
+        self.set_overwriting(changes.iter().any(|change| change.takes_away()))?;
+        match self.write_together(changes)? {
+            Some(applied) => Ok(applied.into_iter().map(Ok).collect()),
+            // One of them is refused, which takes none of the others along.
+            None => self.write_each(changes),
+        }
+    }
+
+    /// All of them, or none where one is refused.
+    fn write_together(&mut self, changes: &[Box<Change>]) -> Result<Option<Vec<Applied>>, JournalError> {
         self.execute("BEGIN IMMEDIATE")?;
         self.applier.begin(&self.connection)?;
         let mut results = Vec::with_capacity(changes.len());
         for change in changes {
-            if changes.len() == 1 {
-                match self.applier.apply(&self.connection, change) {
-                    Ok(applied) => results.push(Ok(applied)),
-                    Err(error) => {
-                        self.roll_back();
-                        return Ok(vec![Err(error)]);
-                    }
+            match self.applier.apply(&self.connection, change) {
+                Ok(applied) => results.push(applied),
+                Err(_) => {
+                    self.roll_back();
+                    return Ok(None);
                 }
-                continue;
             }
-            // One that fails takes none of the others along.
+        }
+        self.execute("COMMIT")?;
+        Ok(Some(results))
+    }
+
+    fn write_each(&mut self, changes: &[Box<Change>]) -> Result<Vec<Result<Applied, JournalError>>, JournalError> {
+        self.execute("BEGIN IMMEDIATE")?;
+        self.applier.begin(&self.connection)?;
+        let mut results = Vec::with_capacity(changes.len());
+        for change in changes {
             self.execute("SAVEPOINT one")?;
             let before = self.applier.head();
             let applied = self.applier.apply(&self.connection, change);
@@ -233,6 +289,16 @@ impl Loop {
             let pragma = if full { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
             self.connection.execute_batch(pragma).map_err(failed)?;
             self.is_full = full;
+        }
+        Ok(())
+    }
+
+    /// What is not kept for good is overwritten, and not merely given up; that costs more than what goes only forward.
+    fn set_overwriting(&mut self, overwriting: bool) -> Result<(), JournalError> {
+        if self.is_overwriting != overwriting {
+            let pragma = if overwriting { "PRAGMA secure_delete = ON" } else { "PRAGMA secure_delete = OFF" };
+            self.connection.execute_batch(pragma).map_err(failed)?;
+            self.is_overwriting = overwriting;
         }
         Ok(())
     }
