@@ -174,3 +174,23 @@ fn a_launch_grant_is_given_with_the_scope_that_was_chosen() {
     user.run(&["revoke", id]).ok();
     user.run(&OTHER).failed(4, "it waits as the ticket t-");
 }
+
+#[test]
+fn an_answer_from_elsewhere_takes_the_question_back_and_leaves_the_terminal_as_it_was() {
+    for (answer, status, result) in [("approve", 0, "north,120\n"), ("deny", 3, "")] {
+        let user = user();
+        let asked = OnTerminal::start(&user, &CALL, "");
+        let before = rustix::termios::tcgetattr(&asked.keys).unwrap().local_modes;
+        asked.shows("Run this call");
+        let pending = user.run(&["--json", "pending"]).ok().json();
+        let ticket = pending["result"][0]["ticket"].as_str().unwrap().to_owned();
+        asked.shows(&ticket);
+        user.run(&[answer, &ticket]).ok();
+        let terminal = asked.keys.try_clone().unwrap();
+        let (exit, out, seen) = asked.end();
+        assert_eq!((exit, out.as_str()), (status, result), "{seen}");
+        assert!(seen.contains("answered elsewhere"), "{seen}");
+        assert!(seen.rfind("\x1b[?25h") > seen.rfind("\x1b[?25l"), "the cursor is there again: {seen}");
+        assert_eq!(rustix::termios::tcgetattr(&terminal).unwrap().local_modes, before);
+    }
+}

@@ -1,5 +1,7 @@
 //! A spinner for what takes longer than a second. Nothing is drawn before that, nor where standard error is no terminal.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -15,7 +17,11 @@ impl Spinner {
 
 /// Shows that something runs, once it has run for a second. A question takes the terminal for itself meanwhile.
 #[derive(Clone)]
-pub struct Running(ProgressBar);
+pub struct Running {
+    bar: ProgressBar,
+    /// While a question has the terminal, which may be longer than anybody waits for its answer, the bar is its own.
+    asking: Arc<AtomicBool>,
+}
 
 impl Running {
     pub fn start(message: impl Into<String>) -> Self {
@@ -23,24 +29,30 @@ impl Running {
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
             bar.set_style(style);
         }
-        let later = bar.clone();
+        let asking = Arc::new(AtomicBool::new(false));
+        let (later, is_asking) = (bar.clone(), asking.clone());
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            if !later.is_finished() {
+            if !is_asking.load(Ordering::Acquire) && !later.is_finished() {
                 later.set_draw_target(ProgressDrawTarget::stderr());
                 later.enable_steady_tick(Duration::from_millis(120));
             }
         });
-        Self(bar)
+        Self { bar, asking }
     }
 
     /// Runs `question` with nothing else on the terminal.
     pub fn pause<T>(&self, question: impl FnOnce() -> T) -> T {
-        self.0.suspend(question)
+        self.asking.store(true, Ordering::Release);
+        let answer = self.bar.suspend(question);
+        self.asking.store(false, Ordering::Release);
+        answer
     }
 
     pub fn end(&self) {
-        self.0.finish_and_clear();
+        if !self.asking.load(Ordering::Acquire) {
+            self.bar.finish_and_clear();
+        }
     }
 }
 

@@ -58,6 +58,8 @@ impl Route for Terminal {
         let text = describe(question);
         let scopes = question.scopes.to_vec();
         let running = self.running.clone();
+        // The question may be answered from elsewhere while it stands here: then nobody waits for this answer any more.
+        let mut withdrawn = Withdrawn::new();
         let answered = tokio::task::spawn_blocking(move || {
             running.pause(|| {
                 note(&text);
@@ -65,11 +67,39 @@ impl Route for Terminal {
             })
         });
         let who = rustix::process::getuid().as_raw().to_string();
-        match answered.await {
+        let answered = answered.await;
+        withdrawn.is_answered = true;
+        match answered {
             Ok(Some(extent)) => Reply::Yes { who, extent },
             Ok(None) => Reply::No { who },
             Err(_) => Reply::Nobody,
         }
+    }
+}
+
+/// Puts the terminal back as it was before a question that is no longer asked.
+struct Withdrawn {
+    before: Option<rustix::termios::Termios>,
+    is_answered: bool,
+}
+
+impl Withdrawn {
+    fn new() -> Self {
+        Self { before: rustix::termios::tcgetattr(stdin()).ok(), is_answered: false }
+    }
+}
+
+impl Drop for Withdrawn {
+    fn drop(&mut self) {
+        if self.is_answered {
+            return;
+        }
+        // Whoever still reads a key gets what is typed until the process ends, which is soon.
+        if let Some(before) = &self.before {
+            let _ = rustix::termios::tcsetattr(stdin(), rustix::termios::OptionalActions::Now, before);
+        }
+        let _ = Term::stderr().show_cursor();
+        note("\n(the question was answered elsewhere, or the call was withdrawn)");
     }
 }
 
@@ -141,6 +171,7 @@ fn describe(question: &Question<'_>) -> String {
     text.push_str(&format!("{}\n{}", dim("would get"), bullets(&question.authority.lines(), "nothing")));
     text.push_str(&format!("  {}\n", question.risk.words()));
     text.push_str(&format!("{}\n  {}\n", dim("why you are asked"), question.reason));
+    text.push_str(&format!("{} {}\n", dim("ticket"), question.ticket));
     if !question.hearsay.is_empty() {
         text.push_str(&format!("{}\n", dim("the tool says of itself (hearsay, unchecked)")));
         for claim in question.hearsay.iter().take(HEARSAY_MAX) {

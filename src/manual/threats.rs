@@ -30,6 +30,14 @@
 //! | duplicate keys, lone surrogates, wrong tags, extra keys | refused, not echoed | `one_call::arguments_that_do_not_fit_are_refused_by_path_and_never_echoed`, `mcp_stdio::a_duplicate_key_on_the_wire_is_refused_and_garbage_does_not_end_the_session` |
 //! | another component in the place of a published one | `PACKAGE_CHANGED` | `one_call::a_component_that_was_replaced_after_publication_is_not_called`, `one_call::a_component_that_is_replaced_while_a_human_thinks_is_not_called` |
 //! | a grant, or a consent, of another run, principal, call, package, arguments; expired, used, used by several at once | answers nothing; of several at once one wins, and the others are told | `permissions::a_run_takes_the_grants_that_it_began_with_and_those_bound_to_it`, `permissions::a_grant_ends_and_is_nobody_elses`, `permissions::uses_are_counted_when_a_decision_commits_and_never_too_often`, `permissions::a_consent_is_bound_to_the_principal_the_package_and_what_was_shown`, `permissions::of_those_that_present_a_consent_at_once_one_wins_and_the_others_are_told` |
+//! | an answer that fits another call: other arguments, another package, another run; late, doubled, or a yes where a no was given | refused, and the ticket is as it was; what runs is what was stored, under what was shown met with what holds now | `tickets::a_deny_that_came_since_wins_and_a_changed_package_leaves_the_ticket`, `tickets::what_runs_is_what_was_shown_met_with_what_holds_now`, `tickets::of_four_answers_at_once_one_wins_and_the_others_are_told`, `tickets::a_no_stands_against_a_grant_that_comes_later`, `tickets::a_ticket_expires`, `journal::model` |
+//! | killing the host at a moment of one's choice, to have an effect twice or a decision forgotten | no effect is repeated, no decision lost, nothing runs by itself | `crash`, at every commit and at random moments |
+//! | presenting an operation with other arguments, or as somebody else | not resolved | `tickets::an_operation_that_is_presented_again_has_its_result_and_no_second_effect` |
+//! | records that are edited, removed, moved or cut; a grant or ticket that a disk has changed | found by `audit verify`, with `--head` also at the end; what permits something and is not what was written permits nothing | `audit::what_was_done_to_the_records_shows_and_pruning_does_not_hide_it`, `damage::a_flipped_bit_permits_nothing_more_and_runs_nothing_again` |
+//! | filling the disk, or holding the journal | a call stops before it runs | `damage::a_full_disk_stops_calls_before_they_run_and_loses_nothing` |
+//! | asking without end | so many tickets of one run | `tickets::a_run_has_only_so_many_calls_waiting` |
+//! | state of another package, principal, thread or run; more than there is room for; half of it | out of reach, refused, conflicts as a whole | `state::each_scope_reaches_as_far_as_it_says`, `state::keys_and_values_have_bounds`, `state::of_two_writes_of_one_key_in_a_step_the_later_call_fails`, `state::what_comes_under_the_name_of_a_removed_package_finds_nothing` |
+//! | a secret argument in the records | kept only while its call waits, overwritten after | `tickets::a_ticket_that_nobody_answered_ends_with_the_next_start_and_keeps_nothing` |
 //! | an approval through the model's own channel: an argument, metadata | no effect | `mcp_stdio::nothing_that_comes_through_the_protocol_permits_a_call` |
 //! | an ask that hides a deny, a yes that outlives one | the strictest wins, decided again after every answer | `gate::table`, unit tests; `permissions::a_deny_that_came_while_a_human_thought_wins_over_the_yes` |
 //! | a manifest that declares more than the host allows, or what nothing matches | it only tightens; it stops before anything runs | `permissions::a_manifest_tightens_and_never_loosens`, `permissions::a_launch_stops_with_a_list_before_anything_runs` |
@@ -55,4 +63,8 @@
 //! - A hard link that is made to a file after it was opened.
 //! - A token of `portcullis consent` in the wrong hands: within its five minutes, whoever runs as you and holds it can make that one
 //!   call.
+//! - A file system that loses what it said it had synced, or a state folder that is put back to an earlier state: `audit verify --head`
+//!   tells, and nothing else does.
+//! - A value of an environment variable that changes between a question and its answer: the question shows names, and the call gets the
+//!   values of now.
 //! - Whoever can write your configuration, your state folder or your cache folder: that is you.
