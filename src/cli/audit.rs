@@ -52,7 +52,7 @@ struct Filters {
     /// With one reason code, such as TOOL_DENIED
     #[arg(long, value_name = "CODE")]
     code: Option<Code>,
-    /// From this time on: RFC 3339, or how long ago, such as 2h
+    /// From this time on: a day or time in UTC (RFC 3339), or how long ago, such as 2h
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<SystemTime>,
     /// Up to this time
@@ -71,8 +71,11 @@ fn moment(text: &str) -> Result<SystemTime, String> {
     if let Ok(ago) = humantime::parse_duration(text) {
         return SystemTime::now().checked_sub(ago).ok_or_else(|| "it lies before all records".to_owned());
     }
-    humantime::parse_rfc3339_weak(text)
-        .map_err(|_| "a time such as 2026-01-31T12:00:00Z, in UTC, or how long ago, such as 90m, 2h or 7d".to_owned())
+    let day = || humantime::parse_rfc3339(&format!("{text}T00:00:00Z"));
+    humantime::parse_rfc3339_weak(text).or_else(|_| day()).map_err(|_| {
+        "a day or time such as 2026-01-31 or 2026-01-31T12:00:00Z, in UTC, or how long ago, such as 90m, 2h or 7d"
+            .to_owned()
+    })
 }
 
 /// How often the records are looked at again.
