@@ -623,3 +623,49 @@ async fn a_step_whose_caller_goes_away_is_brought_to_its_commit() {
     let ended = host.journal().call(operation(1)).unwrap().unwrap();
     assert_eq!((ended.state, ended.code), (CallState::Completed, Some(Code::Cancelled)));
 }
+
+#[tokio::test]
+async fn arguments_that_were_changed_in_the_records_do_not_run() {
+    for approved_before in [true, false] {
+        let world = World::new(FILES);
+        let host = world.host();
+        let asked = awaiting(
+            leaving(&host).await.call("files/write", json!({ "path": "/data/x", "text": "asked" })).await.unwrap(),
+        );
+        let config = std::fs::canonicalize(world.path("portcullis.toml")).unwrap();
+        let file = world.places().of_config(&config).unwrap().join("journal.sqlite");
+        let raw = rusqlite::Connection::open(file).unwrap();
+        let change = || {
+            raw.execute(
+                "UPDATE calls SET arguments = replace(arguments, 'asked', 'other') WHERE state = 'awaiting'",
+                [],
+            )
+            .unwrap();
+        };
+        world.configure(&format!("{FILES}[[policy.rules]]\ntool = \"*/*\"\nverdict = \"allow\"\n"));
+        if approved_before {
+            // In the moment between the answer and the call, by an owner that has ended.
+            drop(host);
+            let answer = portcullis::journal::record::Change::Answer {
+                ticket: asked.ticket,
+                answer: yes(),
+                ended: None,
+                grant: None,
+            };
+            world.journal().commit(answer, portcullis::journal::Sync::Durable).await.unwrap();
+            change();
+            let host = world.host();
+            let options = RunOptions { routes: vec![Arc::new(LeftBehind)], ..RunOptions::default() };
+            let call = ("files/write", br#"{"path":"/data/x","text":"asked"}"#.as_slice());
+            let never = CancellationToken::new();
+            let again = host.repeat(Principal::Local, options, asked.operation, call, &never).await.unwrap();
+            let Repeated::Outcome(again) = again else { panic!("{again:?}") };
+            assert_eq!(blocked(again).code, Code::PackageChanged);
+        } else {
+            change();
+            let refused = answer(&world.host(), asked.ticket, true).await;
+            assert!(matches!(refused, Err(AnswerError::Changed(_))), "{refused:?}");
+        }
+        assert!(!world.path("data/x").exists());
+    }
+}

@@ -200,7 +200,7 @@ fn ended(record: &CallRecord) -> Option<TicketError> {
     kept.ticket.permits(Claim::Fresh, kept.ticket.asked).err()
 }
 
-/// Principal, run, call and arguments are those of the record; here the package is looked at, before an answer is taken.
+/// Principal, run and call are those of the record; here package and arguments are looked at, before an answer is taken.
 fn is_what_was_asked(host: &Host, record: &CallRecord) -> Result<(), AnswerError> {
     if !matches!(record.state, CallState::Awaiting { .. }) {
         return Err(AnswerError::Ticket(ended(record).unwrap_or(TicketError::Ended(record.state.as_str()))));
@@ -216,6 +216,14 @@ fn is_what_was_asked(host: &Host, record: &CallRecord) -> Result<(), AnswerError
     };
     if changed {
         let text = format!("the package of `{}` has changed since the call was made; the ticket waits on", record.tool);
+        return Err(AnswerError::Changed(text));
+    }
+    // The arguments that are stored are those that were asked about.
+    let run = Run::resumed(host, record);
+    let arguments = record.arguments.clone().map_or(Arguments::Unknown, Arguments::Parsed);
+    if tool.is_some() && know(&run, record.tool.as_str(), arguments).call != record.call {
+        let text =
+            format!("the record of the call of `{}` is not what was asked about; the ticket waits on", record.tool);
         return Err(AnswerError::Changed(text));
     }
     Ok(())
