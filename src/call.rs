@@ -107,7 +107,8 @@ async fn one(
     of_step: bool,
     cancel: &CancellationToken,
 ) -> Result<Outcome, HostError> {
-    let span = tracing::info_span!("call", %operation, tool = tracing::field::Empty, code = tracing::field::Empty);
+    let empty = tracing::field::Empty;
+    let span = tracing::info_span!("call", %operation, tool = empty, code = empty, elapsed = empty, cpu = empty);
     let whole = async {
         let known = know(run, tool, arguments);
         tracing::Span::current().record("tool", tracing::field::display(&known.id));
@@ -386,6 +387,9 @@ impl Call<'_> {
             ..CallChange::new(self.operation, SystemTime::now(), event)
         };
         let applied = leaving.end(change, sync).await?;
+        let span = tracing::Span::current();
+        span.record("elapsed", tracing::field::debug(execution.elapsed));
+        span.record("cpu", tracing::field::debug(execution.cpu));
         for effect in &execution.effects {
             tracing::debug!(kind = %effect.kind, "effect");
         }

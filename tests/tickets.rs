@@ -669,3 +669,26 @@ async fn arguments_that_were_changed_in_the_records_do_not_run() {
         assert!(!world.path("data/x").exists());
     }
 }
+
+#[tokio::test]
+async fn an_operation_resolves_for_its_own_caller_alone() {
+    let world = World::new(&format!("{FILES}[[policy.rules]]\ntool = \"*/*\"\nverdict = \"allow\"\n"));
+    let host = world.host();
+    let run = leaving(&host).await;
+    let made = done(run.call("files/read", q3()).await.unwrap()).report.operation;
+    let of_plugin = done(run.plugin("p", &Authority::configured()).call("files/read", q3()).await.unwrap());
+    let of_plugin = of_plugin.report.operation;
+    let text = q3().to_string();
+    let never = CancellationToken::new();
+    let again = async |principal: Principal, operation: OperationId| {
+        let call = ("files/read", text.as_bytes());
+        host.repeat(principal, RunOptions::default(), operation, call, &never).await.unwrap()
+    };
+    assert!(matches!(again(Principal::Local, made).await, Repeated::Outcome(Outcome::Done(_))));
+    assert!(matches!(again(Principal::Named("other".to_owned()), made).await, Repeated::Unknown));
+    assert!(matches!(again(Principal::Local, of_plugin).await, Repeated::Unknown), "it was a plugin's");
+    // In another run it is not on record, whatever the step is called.
+    let other = leaving(&host).await;
+    let of_other = other.repeat(made, "files/read", text.as_bytes(), &never).await.unwrap();
+    assert!(matches!(of_other, Repeated::Unknown), "{of_other:?}");
+}
