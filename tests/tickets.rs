@@ -692,3 +692,43 @@ async fn an_operation_resolves_for_its_own_caller_alone() {
     let of_other = other.repeat(made, "files/read", text.as_bytes(), &never).await.unwrap();
     assert!(matches!(of_other, Repeated::Unknown), "{of_other:?}");
 }
+
+#[test]
+fn a_large_result_can_be_had_again_until_its_caller_has_it() {
+    let user = user("[[policy.rules]]\ntool = \"files/*\"\nverdict = \"allow\"\n");
+    for (size, is_kept) in [(1_000, true), (100_000, false)] {
+        std::fs::write(user.path("data/large"), "x".repeat(size)).unwrap();
+        let read = ["--json", "call", "files/read", "--args", r#"{"path":"/data/large"}"#];
+        let made = user.run(&read).ok().json();
+        assert_eq!(made["result"]["value"].as_str().unwrap().len(), size);
+        let operation = made["result"]["report"]["operation"].as_str().unwrap();
+        let again = user.run(&[&read[..], &["--operation", operation]].concat());
+        let told = again.json();
+        if is_kept {
+            assert_eq!((again.exit, told["result"]["value"].as_str().unwrap().len()), (0, size));
+        } else {
+            assert_eq!((again.exit, &told["code"]), (6, &json!("RESULT_NOT_KEPT")));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_result_over_the_cap_is_there_until_it_is_acknowledged() {
+    let world = World::new(&format!("{FILES}[[policy.rules]]\ntool = \"*/*\"\nverdict = \"allow\"\n"));
+    world.file("data/large", &"x".repeat(100_000));
+    let host = world.host();
+    let run = host.start(Principal::Local, RunOptions::default()).await.unwrap();
+    let large = json!({ "path": "/data/large" });
+    let made = done(run.call("files/read", large.clone()).await.unwrap()).report.operation;
+    // A caller that goes on at once may still wait for the first.
+    done(run.call("files/read", q3()).await.unwrap());
+    let text = large.to_string();
+    let never = CancellationToken::new();
+    let again = async || match run.repeat(made, "files/read", text.as_bytes(), &never).await.unwrap() {
+        Repeated::Outcome(outcome) => outcome.code(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(again().await, None);
+    run.acknowledge(made).await.unwrap();
+    assert_eq!(again().await, Some(Code::ResultNotKept));
+}

@@ -84,3 +84,39 @@ fn one_call_is_read_top_to_bottom_in_one_short_file() {
     let (_, text) = sources("call").remove(0);
     assert!(text.lines().count() < 450, "{} lines", text.lines().count());
 }
+
+#[test]
+fn the_rules_of_the_journal_know_no_clock_and_nothing_above_the_store_knows_sql() {
+    for module in [
+        "authority",
+        "descriptor",
+        "gate/mod",
+        "gate/votes",
+        "gate/policy",
+        "gate/grant",
+        "gate/consent",
+        "gate/permit",
+    ] {
+        forbid(module, &["SystemTime::now", "Instant::now"]);
+    }
+    for file in ["state", "ticket", "recovery", "chain", "record"] {
+        forbid(&format!("journal/{file}"), &["SystemTime::now", "Instant::now", "std::fs", "tokio::", "rusqlite"]);
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path == root.join("journal/sqlite") {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let knows = code(&text).contains("rusqlite") || code(&text).contains("SELECT ");
+                assert!(!knows, "{} knows SQL", path.display());
+            }
+        }
+    }
+}

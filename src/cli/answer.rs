@@ -34,7 +34,8 @@ pub async fn approve(context: &Context, args: &Args) -> Result<Reply, CliError> 
         note(&pending::describe(&record, kept));
     }
     let outcome = host.answer(args.ticket, true, answered(args), &call::until_interrupted()).await;
-    Ok(call::reply(context, false, outcome.map_err(|error| refused(args.ticket, error))?))
+    let outcome = outcome.map_err(|error| refused(args.ticket, error))?;
+    Ok(call::acknowledging(&host, call::reply_of(context, false, outcome)))
 }
 
 /// Says no.

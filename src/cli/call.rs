@@ -18,6 +18,8 @@ use crate::gate::Word;
 use crate::gate::codes::Code;
 use crate::host::{Host, Outcome, Report, RunOptions};
 use crate::ids::{OperationId, Principal};
+use crate::journal::Sync;
+use crate::journal::record::Change;
 use crate::mcp::view;
 use crate::publication::config::RouteName;
 use crate::value::ARGUMENTS_MAX;
@@ -61,7 +63,7 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
         let outcome = host.repeat(Principal::Local, options, operation, call, &cancel).await;
         running.end();
         return match outcome? {
-            Repeated::Outcome(outcome) => Ok(reply(context, args.verbose, outcome)),
+            Repeated::Outcome(outcome) => Ok(acknowledging(&host, reply_of(context, args.verbose, outcome))),
             Repeated::Different(state) => {
                 let message = format!(
                     "the operation is on record and {state}, and cannot be told to be this call: its arguments are others, or \
@@ -81,7 +83,19 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     }
     let outcome = run.call_text(&args.tool, &arguments, &cancel).await;
     running.end();
-    Ok(reply(context, args.verbose, outcome?))
+    Ok(acknowledging(&host, reply_of(context, args.verbose, outcome?)))
+}
+
+/// A reply with the operation that it tells of.
+pub fn reply_of(context: &Context, verbose: bool, outcome: Outcome) -> (OperationId, Reply) {
+    (outcome.operation(), reply(context, verbose, outcome))
+}
+
+/// When the result was printed, its caller has it.
+pub fn acknowledging(host: &Host, (operation, reply): (OperationId, Reply)) -> Reply {
+    let journal = host.journal().clone();
+    let after = move || drop(journal.commit_now(Change::Acknowledge(operation), Sync::Committed));
+    Reply { after: Some(Box::new(after)), ..reply }
 }
 
 /// Cancelled by Ctrl-C.
@@ -128,7 +142,7 @@ pub fn read_arguments(text: &str) -> Result<Vec<u8>, CliError> {
 }
 
 /// What became of a call.
-pub fn reply(context: &Context, verbose: bool, outcome: Outcome) -> Reply {
+fn reply(context: &Context, verbose: bool, outcome: Outcome) -> Reply {
     match outcome {
         Outcome::Done(output) => {
             if verbose && !context.json {

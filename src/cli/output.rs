@@ -24,6 +24,8 @@ pub struct Reply {
     pub problem: Option<Problem>,
     /// Whether all there is to say was printed already.
     pub printed: bool,
+    /// What is to be done when all was printed.
+    pub after: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// A call that was blocked, failed or waits: a result, and no success.
@@ -38,7 +40,7 @@ pub struct Problem {
 
 impl Reply {
     pub fn new(json: Json, human: impl Into<String>) -> Self {
-        Self { json, human: human.into(), exact: false, problem: None, printed: false }
+        Self { json, human: human.into(), exact: false, problem: None, printed: false, after: None }
     }
 
     /// A command that has said all it has to say.
@@ -161,6 +163,9 @@ pub fn succeed(as_json: bool, reply: Reply) -> ExitCode {
             };
             report(&message, None, problem.hint.as_deref());
         }
+    }
+    if let Some(after) = reply.after {
+        after();
     }
     ExitCode::from(exit)
 }
