@@ -732,3 +732,23 @@ async fn a_result_over_the_cap_is_there_until_it_is_acknowledged() {
     run.acknowledge(made).await.unwrap();
     assert_eq!(again().await, Some(Code::ResultNotKept));
 }
+
+#[tokio::test]
+async fn a_ticket_whose_caller_went_away_is_looked_after() {
+    let world = World::new(&format!("{FILES}[approval]\nwait = \"1s\"\n"));
+    let host = world.host();
+    let run = leaving(&host).await;
+    // At any moment on the way into the journal.
+    for index in 0..20 {
+        let write = json!({ "path": format!("/data/{index}"), "text": "x" });
+        let soon = Duration::from_micros(100 * index);
+        let _ = tokio::time::timeout(soon, run.call("files/write", write)).await;
+    }
+    let started = Instant::now();
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    while !host.journal().waiting().unwrap().is_empty() {
+        assert!(started.elapsed() < Duration::from_secs(20), "a ticket is looked after by nobody");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(host.journal().unfinished().unwrap().is_empty());
+}

@@ -137,13 +137,18 @@ pub(super) async fn ask(mut call: Call<'_>, confirmation: Confirmation) -> Resul
     // Before it is committed: whatever becomes of this caller, somebody looks after the ticket.
     shared.host.watch(ticket, call.cancel);
     match call.commit(change, Sync::Durable).await? {
-        Applied::Joined(ticket) => return left(run, ticket, call.of_step, call.cancel).await,
+        Applied::Joined(with) => {
+            shared.host.unwatch(ticket);
+            return left(run, with, call.of_step, call.cancel).await;
+        }
         Applied::Refused => {
+            shared.host.unwatch(ticket);
             run.remember_refusal(digest);
             let reason = "a human said no to this call before, in this run";
             return call.block(denial(&confirmation, Code::ConsentRefused, reason)).await;
         }
         Applied::Crowded => {
+            shared.host.unwatch(ticket);
             let text = format!(
                 "a human must allow this call, and this run has {} calls waiting for a human already",
                 published.config.pending
@@ -177,6 +182,7 @@ pub(super) async fn ask(mut call: Call<'_>, confirmation: Confirmation) -> Resul
     let outcome = offer(&mut call, &asked, deadline).await;
     if !matches!(outcome, Ok(Outcome::Awaiting(_))) {
         call.run.forget_asked(&digest, ticket);
+        shared.host.unwatch(ticket);
     }
     outcome
 }

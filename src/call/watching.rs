@@ -20,6 +20,9 @@ const PERIOD: Duration = Duration::from_millis(20);
 /// How often it is looked for tickets whose time is over.
 const LOOK_WITHIN: Duration = Duration::from_millis(250);
 
+/// How long a question may be on its way into the journal: longer than a commit waits for others.
+const ON_ITS_WAY: Duration = Duration::from_secs(10);
+
 /// How long it is waited before something that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -31,6 +34,8 @@ pub(crate) struct Watch {
     under_way: Mutex<HashSet<TicketId>>,
     /// Whether this host may have tickets that wait.
     waits: AtomicBool,
+    /// When it last asked for one to be looked after: it may not be committed yet.
+    asked: Mutex<Option<Instant>>,
     changed: Changed,
     wanted: Arc<Notify>,
     looking: Mutex<Option<JoinHandle<()>>>,
@@ -74,8 +79,14 @@ impl Host {
     /// Looks after a ticket of this host from now on. `cancel` ends the call that it may come to.
     pub(super) fn watch(&self, ticket: TicketId, cancel: &CancellationToken) {
         lock(&self.shared.watch.cancels).insert(ticket, cancel.clone());
+        *lock(&self.shared.watch.asked) = Some(Instant::now());
         self.shared.watch.waits.store(true, Ordering::Release);
         self.look();
+    }
+
+    /// A ticket that its caller has seen to itself.
+    pub(super) fn unwatch(&self, ticket: TicketId) {
+        lock(&self.shared.watch.cancels).remove(&ticket);
     }
 
     /// Changes of the journal from now on.
@@ -142,11 +153,11 @@ fn go_on(host: &Host) {
             return;
         }
     };
-    if due.waits {
+    let is_on_its_way = lock(&watch.asked).is_some_and(|asked| asked.elapsed() < ON_ITS_WAY);
+    if due.waits || is_on_its_way {
         watch.waits.store(true, Ordering::Release);
     } else {
-        // Committed tickets alone count, and a question may be on its way there.
-        lock(&watch.cancels).retain(|_, cancel| !cancel.is_cancelled());
+        lock(&watch.cancels).clear();
     }
     for (ticket, is_late) in due.late.iter().map(|it| (*it, true)).chain(due.answered.iter().map(|it| (*it, false))) {
         if !lock(&watch.under_way).insert(ticket) {
