@@ -107,18 +107,22 @@ pub(crate) async fn answer(
     }
     is_what_was_asked(host, &record)?;
     let ended = (!journal.is_alive(record.owner)).then_some(record.owner);
-    match journal.commit(Change::Answer { ticket, answer: answered, ended, grant: None }, Sync::Durable).await {
-        Ok(_) => {}
-        // Allowed before, by somebody who ended before the call went on: that answer is gone on with.
-        Err(error @ JournalError::Ticket(TicketError::Answered { .. })) => {
-            if !take_over(journal, ticket).await? {
-                return Err(error.into());
+    let taken =
+        match journal.commit(Change::Answer { ticket, answer: answered, ended, grant: None }, Sync::Durable).await {
+            Ok(_) => ended.is_some(),
+            // Allowed before, by somebody who ended before the call went on: that answer is gone on with.
+            Err(error @ JournalError::Ticket(TicketError::Answered { .. })) => {
+                if !take_over(journal, ticket).await? {
+                    return Err(error.into());
+                }
+                true
             }
-        }
-        Err(error) => return Err(error.into()),
-    }
+            Err(error) => return Err(error.into()),
+        };
     // From here on this host looks after it where its owner has ended, whatever becomes of who waits here.
-    host.watch(ticket, cancel);
+    if taken {
+        host.watch(ticket, cancel);
+    }
     let mut changes = host.changes();
     loop {
         let Some(record) = journal.ticket(ticket)? else { return Err(AnswerError::Ticket(TicketError::Unknown)) };
