@@ -44,13 +44,16 @@ verdict = "ask"
 "#;
 
 fn command(world: &World, args: &[&str]) -> std::process::Command {
+    program(world, &[&["serve", "--stdio"], args].concat())
+}
+
+fn program(world: &World, args: &[&str]) -> std::process::Command {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_portcullis"));
     command
         .arg("--config")
         .arg(world.path("portcullis.toml"))
         .arg("--state")
         .arg(world.path("state"))
-        .args(["serve", "--stdio"])
         .args(args)
         .env("XDG_CACHE_HOME", std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-cache/cache"))
         .env("XDG_STATE_HOME", std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-cache/state"))
@@ -331,4 +334,23 @@ fn a_configuration_that_is_not_trusted_is_not_published() {
     assert_eq!(served.blocked("hello_greet", json!({ "name": "x" })).as_deref(), Some("TOOL_DENIED"));
     drop(served.input);
     assert!(served.child.wait().unwrap().success());
+}
+
+#[tokio::test]
+async fn an_answer_from_another_process_reaches_the_client_that_asks_again() {
+    let world = World::new(CONFIG);
+    let client = connect(&world, &[]).await;
+    let list = || json!({ "path": "/data/public" });
+    let asked = call(&client, "files_list", list()).await;
+    let ticket = asked["structuredContent"]["awaiting"]["ticket"].as_str().unwrap();
+    let operation = asked["_meta"]["portcullis/operation"].clone();
+    let again = call(&client, "files_list", list()).await;
+    assert_eq!(again["structuredContent"], asked["structuredContent"], "it joins the ticket that waits");
+    let approved = program(&world, &["approve", ticket]).output().unwrap();
+    assert!(approved.status.success(), "{approved:?}");
+    let listed = call(&client, "files_list", list()).await;
+    assert_eq!(listed["structuredContent"]["result"], json!(["q3.csv", "q4.csv"]), "{listed}");
+    assert_eq!(listed["_meta"]["portcullis/operation"], operation, "the call that was asked about");
+    let next = call(&client, "files_list", list()).await;
+    assert!(next["structuredContent"]["awaiting"].is_object(), "another one is asked about again: {next}");
 }

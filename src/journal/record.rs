@@ -296,11 +296,15 @@ pub enum Change {
 }
 
 impl Change {
-    /// Whether something that was kept is to be kept no longer: no trace of it is to stay.
+    /// Whether something that was kept is to be kept no longer, such as arguments, or a permission before it was used: no trace of it
+    /// is to stay, which a damaged file could bring back.
     pub fn takes_away(&self) -> bool {
         match self {
-            Self::Call(change) => change.claim.is_some() || change.arguments.is_some(),
-            Self::Acknowledge(_) | Self::Forget(_) | Self::Prune(_) => true,
+            Self::Call(change) => {
+                let is_spent = change.basis.as_ref().is_some_and(Basis::is_claimed);
+                change.claim.is_some() || change.arguments.is_some() || is_spent
+            }
+            Self::Acknowledge(_) | Self::Forget(_) | Self::Prune(_) | Self::Revoke { .. } | Self::Answer { .. } => true,
             _ => false,
         }
     }

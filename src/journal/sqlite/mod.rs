@@ -72,6 +72,7 @@ impl SqliteStore {
             prepare(&connection)?;
             schema::bring_up(&mut connection, &chain)?;
             let id = schema::id(&connection)?;
+            schema::check_key(&connection, Sealer { chain: &chain, journal: &id })?;
             Ok((connection, id))
         };
         let (connection, id) = open().map_err(named)?;

@@ -1,6 +1,6 @@
 //! The tables, by version. A file of an older version is brought up in one transaction; a newer one is left alone.
 
-use rusqlite::{Connection, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 
 use super::permissions::{self, Sealer};
 use super::{JournalError, failed};
@@ -227,6 +227,29 @@ pub fn bring_up(connection: &mut Connection, chain: &Chain) -> Result<(), Journa
 pub fn id(connection: &Connection) -> Result<String, JournalError> {
     let id = "SELECT value FROM meta WHERE name = 'journal'";
     connection.query_row(id, [], |row| row.get(0)).map_err(failed)
+}
+
+/// Whether the journal is authenticated by this key. One that has no mark yet gets it.
+///
+/// # Errors
+///
+/// It was made under another key, or cannot be read.
+pub fn check_key(connection: &Connection, sealer: Sealer<'_>) -> Result<(), JournalError> {
+    let mark = hex::encode(sealer.seal("key", &"mark")?);
+    let found = "SELECT value FROM meta WHERE name = 'key'";
+    let found: Option<String> = connection.query_row(found, [], |row| row.get(0)).optional().map_err(failed)?;
+    match found {
+        None => {
+            connection.execute("INSERT OR IGNORE INTO meta (name, value) VALUES ('key', ?1)", [mark]).map_err(failed)?;
+            Ok(())
+        }
+        Some(found) if found == mark => Ok(()),
+        Some(_) => Err(JournalError::Store(
+            "it was made under another key than yours, so that nothing in it can be told to be what was written; the key of a \
+             user lies in the data folder (XDG_DATA_HOME)"
+                .to_owned(),
+        )),
+    }
 }
 
 /// The version of a file, before anything in it is touched.

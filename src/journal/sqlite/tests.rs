@@ -669,3 +669,12 @@ fn a_call_that_found_no_room_claims_no_key_and_a_late_step_overwrites_nothing_ne
     assert_eq!(journal.commit_now(step, Sync::Durable), Ok(Applied::Conflicts(vec![call(1, 0)])));
     assert_eq!(journal.entries(&drawer()).unwrap().get("k"), Some(&b"new".to_vec()));
 }
+
+#[test]
+fn a_journal_that_was_made_under_another_key_is_told() {
+    let (folder, journal) = journal();
+    drop(journal);
+    let error = Journal::open(folder.path(), &[4; 32]).err().unwrap().to_string();
+    assert!(error.contains("another key"), "{error}");
+    Journal::open(folder.path(), &KEY).unwrap();
+}
