@@ -409,7 +409,17 @@ impl Call<'_> {
 
 fn publish(operation: OperationId, authority: Vec<String>, execution: Execution) -> Result<Outcome, HostError> {
     let Execution { ended, stdout, stderr, backtrace, effects, refusals, elapsed, cpu, .. } = execution;
-    let report = Report { operation, authority, effects, refusals, stdout, stderr, backtrace, elapsed, cpu };
+    let report = Report {
+        operation,
+        authority,
+        effects,
+        refusals,
+        stdout,
+        stderr,
+        backtrace,
+        elapsed: Some(elapsed),
+        cpu: Some(cpu),
+    };
     Ok(match ended {
         Ended::Returned(value) => Outcome::Done(Output { value, report }),
         Ended::ToolError(value) => Outcome::Failed(records::tool_error(value, report)),

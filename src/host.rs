@@ -115,7 +115,8 @@ pub struct RunOptions {
     pub routes: Vec<Arc<dyn Route>>,
     /// Whether a call that is left behind as a ticket waits for its answer, and does not come back without a result.
     pub wait: bool,
-    /// The thread that the run belongs to: a name of the caller's, under which its tools may keep state from run to run.
+    /// The thread that the run belongs to: a name of the caller's, 1 to 256 bytes without control characters, under which its tools
+    /// may keep state from run to run.
     pub thread: Option<String>,
 }
 
@@ -279,12 +280,12 @@ pub struct Report {
     pub stderr: String,
     /// Where the guest was when it trapped.
     pub backtrace: Option<String>,
-    /// From the permit to the end.
+    /// From the permit to the end; none where the call was told of from its record.
     #[serde(serialize_with = "as_micros")]
-    pub elapsed: Duration,
-    /// Time that the guest ran.
+    pub elapsed: Option<Duration>,
+    /// Time that the guest ran; none like `elapsed`.
     #[serde(serialize_with = "as_micros")]
-    pub cpu: Duration,
+    pub cpu: Option<Duration>,
 }
 
 impl Report {
@@ -298,8 +299,8 @@ impl Report {
             stdout: String::new(),
             stderr: String::new(),
             backtrace: None,
-            elapsed: Duration::ZERO,
-            cpu: Duration::ZERO,
+            elapsed: None,
+            cpu: None,
         }
     }
 }
@@ -308,8 +309,13 @@ fn as_text<S: serde::Serializer>(operation: &OperationId, serializer: S) -> Resu
     serializer.collect_str(operation)
 }
 
-fn as_micros<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+fn as_micros<S: serde::Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)).serialize(serializer)
+}
+
+/// Whether a thread may be called so.
+pub(crate) fn is_thread_name(name: &str) -> bool {
+    (1..=256).contains(&name.len()) && !name.chars().any(char::is_control)
 }
 
 impl Host {
@@ -394,8 +400,13 @@ impl Host {
     /// # Errors
     ///
     /// [`HostError::Launch`] where the manifest does not fit this host, requires what is missing or denied, or a grant that the
-    /// run is to be launched with is none of the principal's.
+    /// run is to be launched with is none of the principal's. [`HostError::Fault`] where the thread's name is none.
     pub async fn start(&self, principal: Principal, options: RunOptions) -> Result<Run, HostError> {
+        if options.thread.as_ref().is_some_and(|name| !is_thread_name(name)) {
+            return Err(HostError::Fault(
+                "the name of a thread is 1 to 256 bytes without control characters".to_owned(),
+            ));
+        }
         let id = RunId::random().map_err(|error| HostError::Fault(error.to_string()))?;
         self.begin(principal, options, id)
     }

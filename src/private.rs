@@ -29,6 +29,18 @@ pub fn folder(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes an empty file with mode 0600, unless there is one.
+///
+/// # Errors
+///
+/// It cannot be made.
+pub fn file(path: &Path) -> io::Result<()> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Reads the 32-byte key at `path`, made from the operating system's randomness if it is not there.
 ///
 /// # Errors

@@ -150,14 +150,20 @@ fn what_was_done_to_the_records_shows_and_pruning_does_not_hide_it() {
     let pruned = user.run(&["--json", "prune", "--authorizations", "0s"]).ok().json();
     assert_eq!(pruned["result"]["authorizations"], 3);
     assert!(lines(&user, &[]).is_empty());
+    assert!(user.run(&["audit"]).ok().stdout.contains("No record matches"));
     let verified = verify(&head).ok().stdout;
-    assert!(verified.contains("The first 3 were pruned"), "{verified}");
+    assert!(
+        verified.contains("0 authorization records") && verified.contains("3 before them were pruned"),
+        "{verified}"
+    );
     user.run(&READ).ok();
     let verified = verify(&head).ok().stdout;
-    assert!(verified.contains("4 authorization records"), "{verified}");
-    user.run(&["prune", "--authorizations", "0s"]).ok();
+    assert!(verified.contains("1 authorization record is as it was written"), "{verified}");
     let verified = user.run(&["--json", "audit", "verify", "--head", &head]).ok().json();
-    assert_eq!(verified["result"]["whole"], false, "{verified}");
+    assert_eq!((&verified["result"]["count"], &verified["result"]["pruned"]), (&json!(4), &json!(3)), "{verified}");
+    user.run(&["prune", "--authorizations", "0s"]).ok();
+    verify(&head).failed(2, "can be held against nothing");
+    user.run(&["prune", "--facts", "30"]).failed(2, "a number and a unit");
 }
 
 /// A waiting call in a journal, as a host that has ended left it.

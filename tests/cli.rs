@@ -7,6 +7,19 @@ use common::guest;
 use common::user::User;
 
 #[test]
+fn an_error_of_usage_is_json_where_json_is_asked_for() {
+    let user = User::new();
+    let wrong = user.run(&["--json", "call"]);
+    assert_eq!(wrong.exit, 2);
+    let told = wrong.json();
+    assert_eq!((&told["ok"], &told["code"]), (&serde_json::json!(false), &serde_json::json!(null)));
+    assert!(told["error"]["message"].as_str().unwrap().contains("<TOOL>"), "{told}");
+    user.run(&["call"]).failed(2, "<TOOL>");
+    assert!(user.run(&["--json", "call", "--help"]).ok().stdout.contains("Usage"));
+    user.run(&["call", "a/b", "--thread", ""]).failed(2, "1 to 256 bytes");
+}
+
+#[test]
 fn from_nothing_to_a_call_and_back() {
     let user = User::with_hello();
     let added = user.run(&["add", "hello.wasm"]).ok();

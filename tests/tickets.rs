@@ -15,8 +15,8 @@ use portcullis::authority::Authority;
 use portcullis::gate::codes::Code;
 use portcullis::ids::{OperationId, TicketId};
 use portcullis::journal::ticket::Answered;
-use portcullis::journal::{CallState, TicketError};
-use portcullis::{AnswerError, Awaiting, Host, Outcome, Principal, Repeated, Run, RunOptions};
+use portcullis::journal::{CallState, JournalError, TicketError};
+use portcullis::{AnswerError, Awaiting, Host, HostError, Outcome, Principal, Repeated, Run, RunOptions};
 use serde_json::{Value as Json, json};
 use tokio_util::sync::CancellationToken;
 
@@ -77,8 +77,8 @@ fn a_call_that_nobody_can_be_asked_about_waits_until_it_is_answered() {
     assert_eq!((&approved["ok"], approved["result"]["value"].is_null()), (&json!(true), true));
     assert_eq!(written(&user).as_deref(), Some("by a ticket"));
     std::fs::remove_file(user.path("data/new.txt")).unwrap();
-    user.run(&["approve", &id(&ticket)]).failed(2, "answered this ticket before");
-    user.run(&["deny", &id(&ticket)]).failed(2, "answered this ticket before");
+    user.run(&["approve", &id(&ticket)]).failed(2, "allowed this call before");
+    user.run(&["deny", &id(&ticket)]).failed(2, "allowed this call before");
     user.run(&["approve", "t-000000000000"]).failed(2, "no such ticket");
     assert_eq!(written(&user), None, "no second effect");
     assert!(user.run(&["pending"]).ok().stdout.contains("No call waits"));
@@ -92,7 +92,7 @@ fn a_call_that_is_denied_does_not_run() {
     user.run(&WRITE).failed(4, "ticket");
     let ticket = id(&pending(&user));
     assert!(user.run(&["deny", &ticket, "--note", "not today"]).ok().stdout.contains("Denied"));
-    user.run(&["approve", &ticket]).failed(2, "waits no longer: it is blocked");
+    user.run(&["approve", &ticket]).failed(2, "is blocked (CONSENT_REFUSED)");
     assert_eq!(written(&user), None);
     assert!(user.run(&["audit", "--code", "CONSENT_REFUSED"]).ok().stdout.contains("not today"));
 }
@@ -151,7 +151,7 @@ fn of_four_answers_at_once_one_wins_and_the_others_are_told() {
     let ran: Vec<Ran> = approving.into_iter().map(ended).collect();
     assert_eq!(ran.iter().filter(|ran| ran.exit == 0).count(), 1);
     for lost in ran.iter().filter(|ran| ran.exit != 0) {
-        assert!(lost.exit == 2 && lost.stderr.contains("answered this ticket before"), "{}", lost.stderr);
+        assert!(lost.exit == 2 && lost.stderr.contains("allowed this call before"), "{}", lost.stderr);
     }
     assert_eq!(written(&user).as_deref(), Some("by a ticket"));
 }
@@ -209,6 +209,66 @@ fn what_runs_is_what_was_shown_met_with_what_holds_now() {
 }
 
 #[test]
+fn a_result_is_its_callers_until_the_caller_has_it() {
+    let user = user("");
+    std::fs::write(user.path("data/large.txt"), "x".repeat(100_000)).unwrap();
+    let read = ["--json", "call", "files/read", "--args", r#"{"path":"/data/large.txt"}"#];
+    let asked = user.run(&read).json();
+    let (ticket, operation) =
+        (asked["result"]["ticket"].as_str().unwrap(), asked["result"]["operation"].as_str().unwrap());
+    assert_eq!(user.run(&["approve", ticket]).ok().stdout.trim().len(), 100_000);
+    let again = [&read[..], &["--operation", operation]].concat();
+    let mut untold = user.command(&again);
+    untold.stdout(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap()).stderr(Stdio::piped());
+    let untold = untold.output().unwrap();
+    assert_eq!(untold.status.code(), Some(6), "who was not told has nothing");
+    assert!(String::from_utf8(untold.stderr).unwrap().contains("standard output cannot be written"));
+    assert_eq!(user.run(&again).ok().json()["result"]["value"].as_str().unwrap().len(), 100_000);
+    assert_eq!(user.run(&again).json()["code"], "RESULT_NOT_KEPT");
+}
+
+#[test]
+fn a_ticket_whose_call_was_changed_or_whose_tool_is_gone_is_not_answered() {
+    let user = user("");
+    user.run(&WRITE).failed(4, "ticket");
+    let ticket = id(&pending(&user));
+    let text = user.read("portcullis.toml");
+    std::fs::write(user.path("portcullis.toml"), "").unwrap();
+    user.run(&["trust", "--yes"]).ok();
+    user.run(&["approve", &ticket]).failed(3, "PACKAGE_CHANGED");
+    std::fs::write(user.path("portcullis.toml"), text).unwrap();
+    user.run(&["trust", "--yes"]).ok();
+    assert_eq!(id(&pending(&user)), ticket);
+    let hosts = user.home.path().join("state/portcullis/hosts");
+    let folder = std::fs::read_dir(hosts).unwrap().next().unwrap().unwrap().path();
+    let raw = rusqlite::Connection::open(folder.join("journal.sqlite")).unwrap();
+    raw.execute("UPDATE calls SET arguments = replace(arguments, 'by a ticket', 'by a thief')", []).unwrap();
+    assert_eq!(user.run(&["--json", "pending"]).ok().json()["result"], json!([]), "nobody is shown what was not asked");
+    user.run(&["approve", &ticket]).failed(6, "malformed");
+    assert_eq!(written(&user), None);
+    raw.execute("UPDATE calls SET arguments = replace(arguments, 'by a thief', 'by a ticket')", []).unwrap();
+    user.run(&["approve", &ticket]).ok();
+    let told = user.run(&["--json", "approve", &ticket]).json();
+    assert_eq!((&told["error"]["state"], &told["error"]["call"]), (&json!("completed"), &json!(null)), "{told}");
+}
+
+#[test]
+fn who_allows_a_call_whose_process_stands_still_is_told() {
+    let user = user("");
+    let mut waiting = spawn(&user, &["call", WRITE[1], "--args", WRITE[3], "--wait"]);
+    let ticket = until_pending(&user);
+    let signal = |signal| rustix::process::kill_process(rustix::process::Pid::from_child(&waiting), signal).unwrap();
+    signal(rustix::process::Signal::STOP);
+    let approving = spawn(&user, &["approve", &ticket]);
+    std::thread::sleep(Duration::from_secs(5));
+    signal(rustix::process::Signal::CONT);
+    let told = ended(approving).ok();
+    assert!(told.stderr.contains("waiting for the process that made the call"), "{}", told.stderr);
+    waiting.wait().unwrap();
+    assert_eq!(written(&user).as_deref(), Some("by a ticket"));
+}
+
+#[test]
 fn a_ticket_expires() {
     let user = user("[approval]\nwait = \"1s\"\n");
     let waiting = spawn(&user, &["call", WRITE[1], "--args", WRITE[3], "--wait"]);
@@ -234,7 +294,7 @@ fn an_operation_that_is_presented_again_has_its_result_and_no_second_effect() {
     let other = ["call", "files/write", "--args", r#"{"path":"/data/x","text":""}"#, "--operation", operation];
     user.run(&other).failed(2, "cannot be told to be this call");
     user.run(&["call", "files/read", "--args", r#"{"path":"/data/new.txt"}"#, "--operation", operation])
-        .failed(2, "no such operation");
+        .failed(2, "cannot be told to be this call");
     let unknown = operation.replace(|c: char| c.is_ascii_hexdigit(), "0");
     user.run(&[&WRITE[..], &["--operation", &unknown]].concat()).failed(2, "nothing of it has run");
     // A failure is a result like another.
@@ -658,13 +718,13 @@ async fn arguments_that_were_changed_in_the_records_do_not_run() {
             let options = RunOptions { routes: vec![Arc::new(LeftBehind)], ..RunOptions::default() };
             let call = ("files/write", br#"{"path":"/data/x","text":"asked"}"#.as_slice());
             let never = CancellationToken::new();
-            let again = host.repeat(Principal::Local, options, asked.operation, call, &never).await.unwrap();
-            let Repeated::Outcome(again) = again else { panic!("{again:?}") };
-            assert_eq!(blocked(again).code, Code::PackageChanged);
+            let again = host.repeat(Principal::Local, options, asked.operation, call, &never).await;
+            assert!(matches!(again, Err(HostError::Journal(JournalError::Malformed(_)))), "{again:?}");
         } else {
             change();
             let refused = answer(&world.host(), asked.ticket, true).await;
-            assert!(matches!(refused, Err(AnswerError::Changed(_))), "{refused:?}");
+            let malformed = matches!(refused, Err(AnswerError::Host(HostError::Journal(JournalError::Malformed(_)))));
+            assert!(malformed, "{refused:?}");
         }
         assert!(!world.path("data/x").exists());
     }

@@ -13,12 +13,11 @@ use crate::authority::Authority;
 use crate::gate::codes::Code;
 use crate::gate::{Answer, Basis, Verdict};
 use crate::host::{Host, HostError, Outcome, Run};
-use crate::ids::{OperationId, OwnerId, TicketId};
+use crate::ids::{OperationId, OwnerId, TicketId, ToolId};
 use crate::journal::record::{Applied, CallChange, CallRecord, Change, Ending, Kept};
 use crate::journal::recovery::recovered;
 use crate::journal::ticket::{Answered, Claim};
 use crate::journal::{CallState, Event, Journal, JournalError, Sync, TicketError};
-use crate::publication::PackageState;
 use crate::publication::config::Redaction;
 
 pub(crate) use super::records::outcome;
@@ -29,9 +28,9 @@ pub enum AnswerError {
     /// The ticket has no place for it.
     #[error(transparent)]
     Ticket(TicketError),
-    /// What would run is not what was asked about.
-    #[error("{0}")]
-    Changed(String),
+    /// The package of this tool is not the one that was asked about.
+    #[error("the package of `{0}` has changed since the call was made, or is no longer installed; the ticket waits on")]
+    Changed(ToolId),
     /// A fault of the host.
     #[error(transparent)]
     Host(#[from] HostError),
@@ -209,26 +208,16 @@ fn is_what_was_asked(host: &Host, record: &CallRecord) -> Result<(), AnswerError
     if !matches!(record.state, CallState::Awaiting { .. }) {
         return Err(AnswerError::Ticket(ended(record).unwrap_or(TicketError::Ended(record.state.as_str()))));
     }
-    let snapshot = &host.published().snapshot;
-    let tool = snapshot.tool(&record.tool);
-    let changed = match tool {
-        Some(tool) => Some(tool.package.digest) != record.package || !tool.package.is_unchanged(),
-        None => {
-            let name = record.tool.package().parse().ok();
-            matches!(name.and_then(|name| snapshot.packages.get(&name)), Some(PackageState::Changed))
-        }
-    };
-    if changed {
-        let text = format!("the package of `{}` has changed since the call was made; the ticket waits on", record.tool);
-        return Err(AnswerError::Changed(text));
+    let published = host.published();
+    let tool = published.snapshot.tool(&record.tool);
+    if !tool.is_some_and(|tool| Some(tool.package.digest) == record.package && tool.package.is_unchanged()) {
+        return Err(AnswerError::Changed(record.tool.clone()));
     }
     // The arguments that are stored are those that were asked about.
     let run = Run::resumed(host, record);
     let arguments = record.arguments.clone().map_or(Arguments::Unknown, Arguments::Parsed);
-    if tool.is_some() && know(&run, record.tool.as_str(), arguments).call != record.call {
-        let text =
-            format!("the record of the call of `{}` is not what was asked about; the ticket waits on", record.tool);
-        return Err(AnswerError::Changed(text));
+    if know(&run, record.tool.as_str(), arguments).call != record.call {
+        return Err(JournalError::Malformed(format!("the call {}", record.operation)).into());
     }
     Ok(())
 }
@@ -372,8 +361,8 @@ fn recover_call(journal: &Journal, record: &CallRecord, redact: &[Redaction]) ->
 pub enum Repeated {
     /// How it stands, or what it came to.
     Outcome(Outcome),
-    /// It is on record for this caller, run and tool, and cannot be told to be this call: the arguments are others, or the tool is
-    /// not as it was.
+    /// It is on record for this caller and run, and cannot be told to be this call: tool or arguments are others, or the tool is not
+    /// as it was.
     Different(CallState),
     /// Nothing of it is on record.
     Unknown,
@@ -399,14 +388,12 @@ pub(crate) async fn repeat(
     let mut changes = host.changes();
     loop {
         let Some(record) = journal.call(operation)? else { return Ok(Repeated::Unknown) };
-        let is_his = operation.run == run.id()
-            && record.principal == run.shared.principal
-            && record.plugin == run.plugin
-            && record.tool == call.known.id;
+        let is_his =
+            operation.run == run.id() && record.principal == run.shared.principal && record.plugin == run.plugin;
         if !is_his {
             return Ok(Repeated::Unknown);
         }
-        if !is_same(&call, raw.as_ref(), &record) {
+        if record.tool != call.known.id || !is_same(&call, raw.as_ref(), &record) {
             return Ok(Repeated::Different(record.state));
         }
         if let Some(with) = record.joined {

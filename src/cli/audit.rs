@@ -84,16 +84,15 @@ const PERIOD: Duration = Duration::from_millis(200);
 const PAGE: usize = 1_000;
 
 pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
-    let journal = context.journal()?;
     match &args.command {
-        Some(Command::Verify(verify)) => check(&journal, verify.head.as_ref()),
+        Some(Command::Verify(verify)) => check(&context.journal()?, verify.head.as_ref()),
         Some(Command::Head) => {
-            let head = head(&journal)?;
+            let head = head(&context.journal()?)?;
             let json = json!({ "count": head.count, "link": hex::encode(head.link), "head": head.to_string() });
             Ok(Reply { exact: true, ..Reply::new(json, head.to_string()) })
         }
-        None if args.filters.configuration => configuration(&journal, &args.filters, context.json),
-        None => records(&journal, &args.filters, context.json).await,
+        None if args.filters.configuration => configuration(&context.journal()?, &args.filters, context.json),
+        None => records(&context.recovered_journal()?, &args.filters, context.json).await,
     }
 }
 
@@ -143,52 +142,68 @@ fn broken(number: u64, what: &str) -> CliError {
 }
 
 fn check(journal: &Journal, kept: Option<&Head>) -> Result<Reply, CliError> {
-    let (head, is_held) = match find(journal, kept)? {
-        Finding::Whole(head) => (head, kept.is_some()),
-        Finding::Pruned(head) => (head, false),
+    let (head, is_before) = match find(journal, kept)? {
+        Finding::Whole(head) => (head, false),
+        Finding::Pruned(head) => (head, true),
         Finding::Broken { number, what } => return Err(broken(number, what)),
     };
-    let pruned = journal.checkpoint()?;
-    let mut human = format!("{} authorization records are as they were written.", head.count);
-    if let Some(checkpoint) = &pruned {
+    let checkpoint = journal.checkpoint()?;
+    let pruned = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.head.count);
+    let are = |count: u64, were: &str| match count {
+        1 => format!("1 authorization record {}", were.replace("are", "is").replace("they were", "it was")),
+        count => format!("{count} authorization records {were}"),
+    };
+    let mut human = format!("{}.", are(head.count.saturating_sub(pruned), "are as they were written"));
+    if let Some(checkpoint) = &checkpoint {
         human.push_str(&format!(
-            " The first {} were pruned at {} by {}, and a signed checkpoint stands for them.",
-            checkpoint.head.count,
+            " {pruned} before them were pruned at {} by {}, and a signed checkpoint stands for those.",
             when(time(checkpoint.at)),
             escape_text(&checkpoint.by, 100)
         ));
     }
-    if kept.is_some() && !is_held {
-        human.push_str(" The given head lies before them, and cannot be held against them any more.");
-    } else if kept.is_none() {
-        human.push_str(" That none is missing at the end shows only with `--head`.");
+    match (kept, is_before) {
+        (None, _) => human.push_str(" That none is missing at the end shows only with `--head`."),
+        (Some(_), false) => human.push_str(" They lead from the given head to the last."),
+        (Some(kept), true) => {
+            let message = format!(
+                "the given head is that of record {}, and all up to {pruned} were pruned since: it can be held against nothing",
+                kept.count
+            );
+            return Err(CliError::input(message).hint(
+                "`portcullis audit verify` without it checks what is left, and `audit head` prints a head to keep",
+            ));
+        }
     }
     let json = json!({
-        "count": head.count,
-        "head": head.to_string(),
-        "pruned": pruned.map(|checkpoint| checkpoint.head.count),
-        "whole": is_held,
+        "count": head.count, "pruned": pruned, "head": head.to_string(), "against_head": kept.map(Head::to_string),
     });
     Ok(Reply::new(json, human))
 }
 
 fn configuration(journal: &Journal, filters: &Filters, as_json: bool) -> Result<Reply, CliError> {
+    let mut shown = 0;
     for entry in journal.history()? {
         if !filters.is_in_time(entry.at) {
             continue;
         }
+        shown += 1;
         let History { at, who, what, detail } = entry;
         if as_json {
             let line =
                 json!({ "record": "configuration", "at": when(time(at)), "who": who, "what": what, "detail": detail });
-            print_exact(&line.to_string());
+            print_exact(&line.to_string())?;
         } else {
             let who = escape_text(&who, 100);
             let detail = escape_text(&detail.to_string(), 400);
-            print(&format!("{}  {}  {who}  {}", dim(&when(time(at))), bold(&what), dim(&detail)));
+            print(&format!("{}  {}  {who}  {}", dim(&when(time(at))), bold(&what), dim(&detail)))?;
         }
     }
-    Ok(Reply::printed())
+    Ok(nothing(shown, as_json))
+}
+
+/// What is said where no record matched: lines are for programs, which see that for themselves.
+fn nothing(shown: u64, as_json: bool) -> Reply {
+    if shown > 0 || as_json { Reply::printed() } else { Reply::new(json!([]), "No record matches.") }
 }
 
 impl Filters {
@@ -241,6 +256,7 @@ impl Iterator for Facts<'_> {
 async fn records(journal: &Journal, filters: &Filters, as_json: bool) -> Result<Reply, CliError> {
     let mut decided = pages(journal);
     let mut ended = Facts { journal, behind: 0, page: VecDeque::new() };
+    let mut shown = 0;
     loop {
         let version = journal.version()?;
         let mut at = 0;
@@ -261,7 +277,8 @@ async fn records(journal: &Journal, filters: &Filters, as_json: bool) -> Result<
                 if let Some(fact) = next_ended.take()
                     && filters.wants(fact.at, &fact.operation, &fact.tool, fact.code.as_deref())
                 {
-                    show(Line::Ended(Box::new(fact)), as_json);
+                    shown += 1;
+                    show(Line::Ended(Box::new(fact)), as_json)?;
                 }
                 next_ended = ended.next().transpose()?;
                 continue;
@@ -270,15 +287,19 @@ async fn records(journal: &Journal, filters: &Filters, as_json: bool) -> Result<
             match record {
                 Some(Ok(record)) => {
                     if filters.wants(record.at, &record.operation, &record.tool, record.code.as_deref()) {
-                        show(Line::Decided(number, Box::new(record)), as_json);
+                        shown += 1;
+                        show(Line::Decided(number, Box::new(record)), as_json)?;
                     }
                 }
-                _ => show(Line::Malformed(number), as_json),
+                _ => {
+                    shown += 1;
+                    show(Line::Malformed(number), as_json)?;
+                }
             }
             next_decided = decided.next().transpose()?;
         }
         if !filters.follow {
-            return Ok(Reply::printed());
+            return Ok(nothing(shown, as_json));
         }
         while journal.version()? == version {
             tokio::time::sleep(PERIOD).await;
@@ -286,7 +307,7 @@ async fn records(journal: &Journal, filters: &Filters, as_json: bool) -> Result<
     }
 }
 
-fn show(line: Line, as_json: bool) {
+fn show(line: Line, as_json: bool) -> Result<(), CliError> {
     if as_json {
         let line = match line {
             Line::Decided(number, record) => {
@@ -304,8 +325,7 @@ fn show(line: Line, as_json: bool) {
             }
             Line::Malformed(number) => json!({ "record": "malformed", "number": number }),
         };
-        print_exact(&line.to_string());
-        return;
+        return print_exact(&line.to_string());
     }
     let text = match line {
         Line::Decided(_, record) => {
@@ -315,6 +335,7 @@ fn show(line: Line, as_json: bool) {
                 "refuse" => red("refused"),
                 "ask" => bold("asked"),
                 "answer" => bold("answered"),
+                "join" => bold("joined"),
                 other => bold(other),
             };
             text.push_str(&format!("{event}  {}", escape_text(&record.tool, 200)));
@@ -352,21 +373,26 @@ fn show(line: Line, as_json: bool) {
         }
         Line::Malformed(number) => red(&format!("the authorization record {number} is malformed")),
     };
-    print(&text);
+    print(&text)
 }
 
 /// What `prune` takes.
 #[derive(clap::Args)]
 pub struct PruneArgs {
     /// Calls with their results that ended longer ago than this, such as 30d
-    #[arg(long, value_name = "AGE", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "AGE", value_parser = age)]
     facts: Option<Duration>,
-    /// Authorization records older than this; a signed checkpoint stands for them
-    #[arg(long, value_name = "AGE", value_parser = humantime::parse_duration)]
+    /// Authorization records older than this, up to the first of a call that still waits; a signed checkpoint stands for them
+    #[arg(long, value_name = "AGE", value_parser = age)]
     authorizations: Option<Duration>,
-    /// Configuration history older than this, but for what is in force
-    #[arg(long, value_name = "AGE", value_parser = humantime::parse_duration)]
+    /// Configuration history older than this, but for what is in force: what is published and trusted, which packages are
+    /// installed, and the grants that hold
+    #[arg(long, value_name = "AGE", value_parser = age)]
     configuration: Option<Duration>,
+}
+
+fn age(text: &str) -> Result<Duration, &'static str> {
+    humantime::parse_duration(text).map_err(|_| "an age is a number and a unit, such as 12h, 30d or 1y")
 }
 
 pub fn prune(context: &Context, args: &PruneArgs) -> Result<Reply, CliError> {

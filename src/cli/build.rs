@@ -205,7 +205,7 @@ fn watch(args: &Args) -> Result<Reply, CliError> {
     }
     loop {
         match once(args) {
-            Ok(reply) => print(reply.human.trim_end()),
+            Ok(reply) => print(reply.human.trim_end())?,
             Err(error) => {
                 fail(false, &error);
             }

@@ -16,7 +16,7 @@ use crate::approval::{LeftBehind, Route};
 use crate::call::Repeated;
 use crate::gate::Word;
 use crate::gate::codes::Code;
-use crate::host::{Host, Outcome, Report, RunOptions};
+use crate::host::{Host, Outcome, Report, RunOptions, is_thread_name};
 use crate::ids::{OperationId, Principal};
 use crate::journal::Sync;
 use crate::journal::record::Change;
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long)]
     wait: bool,
     /// The thread that the call belongs to: its tools keep state under this name from run to run
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = thread)]
     thread: Option<String>,
     /// Present this operation once more, with the same tool and arguments: the same result, and never a second effect
     #[arg(long, value_name = "RUN/STEP/CALL", conflicts_with = "thread")]
@@ -63,15 +63,15 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
         let outcome = host.repeat(Principal::Local, options, operation, call, &cancel).await;
         running.end();
         return match outcome? {
-            Repeated::Outcome(outcome) => Ok(acknowledging(&host, reply_of(context, args.verbose, outcome))),
+            Repeated::Outcome(outcome) => Ok(acknowledging(context, &host, args.verbose, outcome)),
             Repeated::Different(state) => {
                 let message = format!(
-                    "the operation is on record and {state}, and cannot be told to be this call: its arguments are others, or \
-                     the tool is not as it was"
+                    "the operation is on record and {state}, and cannot be told to be this call: tool or arguments are \
+                     others, or the tool is not as it was"
                 );
                 Err(CliError::input(message).hint("`portcullis audit --run RUN` shows what is known of it"))
             }
-            Repeated::Unknown => Err(CliError::input("no such operation of yours, for this tool, is on record")
+            Repeated::Unknown => Err(CliError::input("no such operation of yours is on record")
                 .hint("unless its record was pruned, nothing of it has run: make the call without `--operation`")),
         };
     }
@@ -83,19 +83,19 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
     }
     let outcome = run.call_text(&args.tool, &arguments, &cancel).await;
     running.end();
-    Ok(acknowledging(&host, reply_of(context, args.verbose, outcome?)))
+    Ok(acknowledging(context, &host, args.verbose, outcome?))
 }
 
-/// A reply with the operation that it tells of.
-pub fn reply_of(context: &Context, verbose: bool, outcome: Outcome) -> (OperationId, Reply) {
-    (outcome.operation(), reply(context, verbose, outcome))
-}
-
-/// When the result was printed, its caller has it.
-pub fn acknowledging(host: &Host, (operation, reply): (OperationId, Reply)) -> Reply {
+/// What became of a call, for who made it: when the result was printed, its caller has it.
+fn acknowledging(context: &Context, host: &Host, verbose: bool, outcome: Outcome) -> Reply {
+    let operation = outcome.operation();
     let journal = host.journal().clone();
     let after = move || drop(journal.commit_now(Change::Acknowledge(operation), Sync::Committed));
-    Reply { after: Some(Box::new(after)), ..reply }
+    Reply { after: Some(Box::new(after)), ..reply(context, verbose, outcome) }
+}
+
+fn thread(name: &str) -> Result<String, &'static str> {
+    if is_thread_name(name) { Ok(name.to_owned()) } else { Err("1 to 256 bytes, and no control characters") }
 }
 
 /// Cancelled by Ctrl-C.
@@ -142,7 +142,7 @@ pub fn read_arguments(text: &str) -> Result<Vec<u8>, CliError> {
 }
 
 /// What became of a call.
-fn reply(context: &Context, verbose: bool, outcome: Outcome) -> Reply {
+pub fn reply(context: &Context, verbose: bool, outcome: Outcome) -> Reply {
     match outcome {
         Outcome::Done(output) => {
             if verbose && !context.json {
@@ -188,7 +188,7 @@ fn reply(context: &Context, verbose: bool, outcome: Outcome) -> Reply {
             let mut hint =
                 format!("`portcullis approve {0}` runs it, `portcullis deny {0}` refuses it", awaiting.ticket);
             if let Some(lines) = awaiting.hint {
-                hint.push_str(&format!("; to run such calls without asking: {lines}"));
+                hint.push_str(&format!("\nto run such calls without asking:\n{lines}"));
             }
             let problem = Problem { code: awaiting.carries, exit: 4, message, hint: Some(hint), details: json!({}) };
             Reply { problem: Some(problem), ..Reply::new(result, "") }
@@ -228,7 +228,11 @@ fn details(report: &Report) {
     if let Some(backtrace) = &report.backtrace {
         text.push_str(&format!("{}\n{backtrace}\n", bold("Backtrace")));
     }
-    text.push_str(&dim(&format!("operation {} · {:?} · cpu {:?}", report.operation, report.elapsed, report.cpu)));
+    let mut last = format!("operation {}", report.operation);
+    if let (Some(elapsed), Some(cpu)) = (report.elapsed, report.cpu) {
+        last.push_str(&format!(" · {elapsed:?} · cpu {cpu:?}"));
+    }
+    text.push_str(&dim(&last));
     note(&text);
 }
 

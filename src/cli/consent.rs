@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use serde_json::json;
 
 use super::call::read_arguments;
-use super::context::Context;
+use super::context::{Context, local_user};
 use super::grants::when;
 use super::output::{CliError, Reply, bold, bullets, dim, note};
 use crate::approval::ConsentToken;
@@ -56,7 +56,7 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
         shown: (*evaluation.authority).clone(),
         expires,
         used_by: None,
-        by: format!("command line: {}", rustix::process::getuid().as_raw()),
+        by: format!("command line: {}", local_user()),
     };
     host.journal().keep_consent(&consent, &explanation.tool).map_err(|error| CliError::fault(error.to_string()))?;
     if !context.json {

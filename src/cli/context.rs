@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::output::CliError;
 use super::progress::Spinner;
+use crate::call;
 use crate::host::Host;
 use crate::ids::PackageName;
 use crate::journal::Journal;
@@ -107,6 +108,18 @@ impl Context {
         self.journal_of(&self.read_config()?.0)
     }
 
+    /// As [`Context::journal`], with what ended hosts left finished as far as it can be: what they were doing is not shown as if they
+    /// still were.
+    pub fn recovered_journal(&self) -> Result<Journal, CliError> {
+        let (file, _) = self.read_config()?;
+        let journal = self.journal_of(&file)?;
+        // Without the configuration nobody knows what is to be kept out of the records.
+        if let Ok(config) = file.parse() {
+            call::recover(&journal, &config.redact)?;
+        }
+        Ok(journal)
+    }
+
     pub fn journal_of(&self, file: &ConfigFile) -> Result<Journal, CliError> {
         let places = self.places()?;
         Ok(Journal::open(&places.of_config(&file.path)?, &places.key()?)?)
@@ -122,7 +135,7 @@ impl Context {
 
 /// The user who runs the command, for the records.
 pub fn local_user() -> String {
-    rustix::process::getuid().as_raw().to_string()
+    format!("user {}", rustix::process::getuid().as_raw())
 }
 
 /// An edit under way.

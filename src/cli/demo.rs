@@ -76,13 +76,13 @@ pub async fn run(context: &Context, _: Args) -> Result<Reply, CliError> {
     let folder = tempfile::tempdir()?;
     let stage = Stage::set(&checkout, folder.path())?;
 
-    scene("1. What a component is, and what it says it needs");
+    scene("1. What a component is, and what it says it needs")?;
     say(
         "files.wasm is a Rust program of sixty lines. Everything here is read from the component; nothing of it has run.",
-    );
-    print(&portrait::human(&stage.packages[0]));
-    say("The configuration of this session:");
-    print(&indented(CONFIG));
+    )?;
+    print(&portrait::human(&stage.packages[0]))?;
+    say("The configuration of this session:")?;
+    print(&indented(CONFIG))?;
 
     let host = stage.host()?;
     let routes: Vec<Arc<dyn Route>> = vec![Arc::new(Terminal { running: Running::start("running") })];
@@ -92,46 +92,46 @@ pub async fn run(context: &Context, _: Args) -> Result<Reply, CliError> {
         run.prepare(tool).await.map_err(CliError::fault)?;
     }
 
-    scene("2. A call that is allowed");
-    say("A rule allows reading below /data/public, and its `only` narrows the folder to the one file, for reading.");
+    scene("2. A call that is allowed")?;
+    say("A rule allows reading below /data/public, and its `only` narrows the folder to the one file, for reading.")?;
     let arguments = json!({ "path": "/data/public/q3.csv" });
     votes(&run, "files/read", &arguments)?;
     call(&run, "files/read", arguments).await?;
 
-    scene("3. A call that is refused");
+    scene("3. A call that is refused")?;
     say(
         "No rule matches a write, and this configuration denies what no rule matches. The last lines would change that.",
-    );
+    )?;
     call(&run, "files/write", json!({ "path": "/data/public/new.txt", "text": "hello" })).await?;
 
-    scene("4. A call that asks");
+    scene("4. A call that asks")?;
     say(if prompt::is_interactive() {
         "A rule asks before a folder is listed. You are the human:"
     } else {
         "A rule asks before a folder is listed. There is no terminal here, and no terminal means no:"
-    });
+    })?;
     call(&run, "files/list", json!({ "path": "/data/public" })).await?;
 
-    scene("5. A permission beforehand");
+    scene("5. A permission beforehand")?;
     say(
         "Whoever runs the host can answer before the question comes: a launch grant is for a part of a tool's calls, counted, and ends.",
-    );
+    )?;
     let run = granted(&host).await?;
     call(&run, "files/list", json!({ "path": "/data/public" })).await?;
-    say("Another folder asks, and says why the grant does not answer:");
+    say("Another folder asks, and says why the grant does not answer:")?;
     call(&run, "files/list", json!({ "path": "/data/private" })).await?;
 
-    scene("6. A hostile tool");
-    say("Its calls are allowed, and it is granted nothing. It may try what it likes.");
+    scene("6. A hostile tool")?;
+    say("Its calls are allowed, and it is granted nothing. It may try what it likes.")?;
     for path in ["/etc/passwd", "/data/../../etc/passwd", "/proc/self/environ"] {
         call(&run, "escape/try-read", json!({ "path": path })).await?;
     }
     call(&run, "escape/env", json!({})).await?;
-    say("The next one never returns. Its configuration gives it 300 ms of CPU:");
+    say("The next one never returns. Its configuration gives it 300 ms of CPU:")?;
     call(&run, "spin/loop-forever", json!({})).await?;
 
-    scene("7. Connect a client");
-    print(&connecting());
+    scene("7. Connect a client")?;
+    print(&connecting())?;
     Ok(Reply::silent())
 }
 
@@ -183,12 +183,12 @@ impl Stage {
     }
 }
 
-fn scene(title: &str) {
-    print(&format!("\n{}\n", bold(&format!("── {title} ──"))));
+fn scene(title: &str) -> Result<(), CliError> {
+    print(&format!("\n{}\n", bold(&format!("── {title} ──"))))
 }
 
-fn say(text: &str) {
-    print(&format!("{text}\n"));
+fn say(text: &str) -> Result<(), CliError> {
+    print(&format!("{text}\n"))
 }
 
 fn indented(text: &str) -> String {
@@ -196,16 +196,16 @@ fn indented(text: &str) -> String {
 }
 
 fn votes(run: &Run, tool: &str, arguments: &Json) -> Result<(), CliError> {
-    print(&format!("$ portcullis explain {tool} --args '{arguments}'"));
+    print(&format!("$ portcullis explain {tool} --args '{arguments}'"))?;
     let explanation = run.explain(tool, arguments.to_string().as_bytes())?;
-    print(&indented(&explain::human(tool, &explanation)));
+    print(&indented(&explain::human(tool, &explanation)))?;
     Ok(())
 }
 
 /// A run with a launch grant for listing one folder, and nobody to ask.
 async fn granted(host: &Host) -> Result<Run, CliError> {
     let scope = json!({ "properties": { "path": { "const": "/data/public" } }, "required": ["path"] });
-    print(&format!("$ portcullis grant files/list --arguments '{scope}' --uses 2 --expires 1h"));
+    print(&format!("$ portcullis grant files/list --arguments '{scope}' --uses 2 --expires 1h"))?;
     let (tool, now): (ToolId, _) =
         ("files/list".parse().map_err(|_| CliError::fault("the demo's own tool"))?, SystemTime::now());
     let grant = LaunchGrant {
@@ -222,38 +222,38 @@ async fn granted(host: &Host) -> Result<Run, CliError> {
         by: "the demo".to_owned(),
     };
     host.journal().give(&grant).map_err(|error| CliError::fault(error.to_string()))?;
-    print(&indented(&grants::sentence(&grant)));
+    print(&indented(&grants::sentence(&grant)))?;
     Ok(host.start(Principal::Local, RunOptions::default()).await?)
 }
 
 async fn call(run: &Run, tool: &str, arguments: Json) -> Result<(), CliError> {
-    print(&format!("$ portcullis call {tool} --args '{arguments}'"));
+    print(&format!("$ portcullis call {tool} --args '{arguments}'"))?;
     let text = arguments.to_string();
     match run.call_text(tool, text.as_bytes(), &CancellationToken::new()).await? {
         Outcome::Done(output) => {
             let value = output.value.as_ref().map(value_text).unwrap_or_default();
-            print(&indented(&green(&value)));
-            print(&format!("  {}\n{}", dim("its handles"), bullets(&output.report.authority, "none")));
+            print(&indented(&green(&value)))?;
+            print(&format!("  {}\n{}", dim("its handles"), bullets(&output.report.authority, "none")))?;
         }
         Outcome::Failed(failure) => {
-            print(&indented(&format!("{} {}", red(failure.code.as_str()), first_lines(&failure.text))));
+            print(&indented(&format!("{} {}", red(failure.code.as_str()), first_lines(&failure.text))))?;
             if !failure.report.refusals.is_empty() {
                 print(&format!(
                     "  {}\n{}",
                     dim("refused by its handles"),
                     bullets(&failure.report.refusals, "nothing")
-                ));
+                ))?;
             }
         }
         Outcome::Blocked(blocked) => {
             let denial = blocked.denial;
-            print(&indented(&format!("{} {}", red(denial.code.as_str()), denial.reason)));
+            print(&indented(&format!("{} {}", red(denial.code.as_str()), denial.reason)))?;
             if let Some(hint) = denial.hint {
-                print(&format!("  {}\n{}", dim("what would change it"), indented(&hint)));
+                print(&format!("  {}\n{}", dim("what would change it"), indented(&hint)))?;
             }
         }
-        Outcome::Awaiting(awaiting) => print(&indented(&format!("it waits as {}", awaiting.ticket))),
-        Outcome::Indeterminate(known) => print(&indented(&format!("{} {}", red(known.code.as_str()), known.text))),
+        Outcome::Awaiting(awaiting) => print(&indented(&format!("it waits as {}", awaiting.ticket)))?,
+        Outcome::Indeterminate(known) => print(&indented(&format!("{} {}", red(known.code.as_str()), known.text)))?,
     }
     Ok(())
 }

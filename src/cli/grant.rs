@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value as Json;
 
 use super::call::read_arguments;
-use super::context::Context;
+use super::context::{Context, local_user};
 use super::grants;
 use super::output::{CliError, Reply, bold};
 use crate::authority::template::Only;
@@ -78,7 +78,7 @@ pub fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
         expires: args.expires.0.map(|time| now + time),
         uses: args.uses,
         given: now,
-        by: format!("command line: {}", rustix::process::getuid().as_raw()),
+        by: format!("command line: {}", local_user()),
     };
     host.journal().give(&grant).map_err(|error| CliError::fault(error.to_string()))?;
     let mut human = format!("{} {}\n", bold("Granted"), grants::sentence(&grant));

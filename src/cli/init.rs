@@ -23,16 +23,31 @@ pub const TEMPLATE: &str = r#"# What tools may ever touch, and which calls may r
 # environment = { TZ = "UTC" }
 # clock  = "real"                           # absent: frozen | coarse | real
 # random = true
+# state  = "run"                            # absent: none | run | thread | shared: what the tool keeps from call to call
+# idempotent = ["read"]                     # may be run again after a crash, by your word
 # limits = { wall = "5s", cpu = "2s", memory = "32MiB", output = "256KiB" }
 
 [policy]
 default = "ask"                             # ask | deny: what holds where no rule matches
+# redact = ["/password"]                    # arguments that are not kept
 
 # [[policy.rules]]
 # tool = "files/read"                       # `*` within one side of the `/`; `*/*` is every tool
 # arguments = { properties = { path = { pattern = "^/data/public/" } }, required = ["path"] }   # JSON Schema
 # verdict = "allow"                         # allow | ask | deny; any matching deny wins
 # only = { files = ["{path}"] }             # this call's handle: the one file that it names
+
+# [approval]
+# wait = "24h"                              # how long a call waits for your answer
+# routes = { call = ["terminal", "ticket"], stdio = ["ticket"] }
+
+# [limits]
+# concurrent = 64                           # calls at once; `queue` more wait
+# queue = 1024
+# run = { pending = 100 }                   # most calls of one run that wait for an answer
+
+# [journal]
+# durability = "effects"                    # strict: what has no effect waits for the disk, too
 "#;
 
 pub fn run(context: &Context, _: &Args) -> Result<Reply, CliError> {

@@ -152,9 +152,14 @@ fn command() -> clap::Command {
 
 /// Parses, runs, and says how it went.
 pub fn main() -> ExitCode {
-    let matches = command().get_matches();
-    let cli = match Cli::from_arg_matches(&matches) {
+    let parsed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
+        Err(error) if error.use_stderr() && std::env::args_os().any(|arg| arg == "--json") => {
+            let text = error.render().to_string();
+            let message = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+            return output::fail(true, &CliError::input(message));
+        }
         Err(error) => error.exit(),
     };
     start_log(cli.log, cli.json);

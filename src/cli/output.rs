@@ -1,6 +1,6 @@
 //! Results to standard output, everything else to standard error.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use serde_json::{Value as Json, json};
@@ -24,7 +24,7 @@ pub struct Reply {
     pub problem: Option<Problem>,
     /// Whether all there is to say was printed already.
     pub printed: bool,
-    /// What is to be done when all was printed.
+    /// What is to be done when all was printed, and only then.
     pub after: Option<Box<dyn FnOnce() + Send>>,
 }
 
@@ -137,10 +137,18 @@ impl From<std::io::Error> for CliError {
 
 /// Prints a reply.
 pub fn succeed(as_json: bool, reply: Reply) -> ExitCode {
+    match say(as_json, reply) {
+        Ok(exit) => ExitCode::from(exit),
+        Err(error) => fail(as_json, &error),
+    }
+}
+
+/// Nothing that comes after is done where nobody could be told.
+fn say(as_json: bool, reply: Reply) -> Result<u8, CliError> {
     let code = reply.problem.as_ref().and_then(|problem| problem.code);
     let exit = reply.problem.as_ref().map_or(0, |problem| problem.exit);
     if reply.printed {
-        return ExitCode::from(exit);
+        return Ok(exit);
     }
     if as_json {
         let error = reply.problem.map(|problem| {
@@ -150,11 +158,11 @@ pub fn succeed(as_json: bool, reply: Reply) -> ExitCode {
             }
             error
         });
-        print_exact(&json!({ "ok": error.is_none(), "code": code, "result": reply.json, "error": error }).to_string());
+        print_exact(&json!({ "ok": error.is_none(), "code": code, "result": reply.json, "error": error }).to_string())?;
     } else {
         if !reply.human.is_empty() {
             let print = if reply.exact { print_exact } else { print };
-            print(reply.human.trim_end_matches('\n'));
+            print(reply.human.trim_end_matches('\n'))?;
         }
         if let Some(problem) = &reply.problem {
             let message = match problem.code {
@@ -167,18 +175,20 @@ pub fn succeed(as_json: bool, reply: Reply) -> ExitCode {
     if let Some(after) = reply.after {
         after();
     }
-    ExitCode::from(exit)
+    Ok(exit)
 }
 
 /// Prints an error.
 pub fn fail(as_json: bool, error: &CliError) -> ExitCode {
-    if as_json {
+    let is_told = as_json && {
         let mut said = json!({ "message": error.message, "place": error.place, "hint": error.hint });
         if let (Some(said), Json::Object(details)) = (said.as_object_mut(), &*error.details) {
             said.extend(details.clone());
         }
-        print_exact(&json!({ "ok": false, "code": error.code, "result": null, "error": said }).to_string());
-    } else {
+        print_exact(&json!({ "ok": false, "code": error.code, "result": null, "error": said }).to_string()).is_ok()
+    };
+    // Where standard output cannot be written, that is told as well.
+    if !is_told && !error.message.is_empty() {
         let code = error.code.map(|code| format!("{code}: ")).unwrap_or_default();
         report(&format!("{code}{}", error.message), error.place.as_deref(), error.hint.as_deref());
     }
@@ -201,18 +211,24 @@ fn indent_after_first(text: &str) -> String {
     if text.contains('\n') { format!("\n  {}", text.replace('\n', "\n  ")) } else { text.to_owned() }
 }
 
-/// A line of results. A closed pipe is a reader that has read enough.
-pub fn print(text: &str) {
-    let _ = writeln!(anstream::stdout(), "{}", for_terminal(text));
+/// A line of results.
+pub fn print(text: &str) -> Result<(), CliError> {
+    let mut out = anstream::stdout();
+    written(writeln!(out, "{}", for_terminal(text)).and_then(|()| out.flush()))
 }
 
 /// A result exactly as it is, for whoever reads it by a pipe; on a terminal, made safe to show.
-pub fn print_exact(text: &str) {
-    if std::io::stdout().is_terminal() {
-        print(text);
-    } else {
-        let _ = writeln!(std::io::stdout(), "{text}");
-    }
+pub fn print_exact(text: &str) -> Result<(), CliError> {
+    let mut out = std::io::stdout();
+    if out.is_terminal() { print(text) } else { written(writeln!(out, "{text}").and_then(|()| out.flush())) }
+}
+
+/// Whoever closed the pipe has read enough, and needs no words for it.
+fn written(result: std::io::Result<()>) -> Result<(), CliError> {
+    result.map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => CliError::fault(""),
+        _ => CliError::fault(format!("standard output cannot be written: {error}")),
+    })
 }
 
 /// A line of everything else.

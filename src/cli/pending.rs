@@ -5,6 +5,7 @@ use serde_json::{Value as Json, json};
 use super::context::Context;
 use super::grants::when;
 use super::output::{CliError, Reply, bold, bullets, dim};
+use crate::authority::Authority;
 use crate::journal::record::{CallRecord, TicketRecord};
 use crate::text::escape_text;
 
@@ -12,7 +13,7 @@ use crate::text::escape_text;
 const ARGUMENT_MAX: usize = 400;
 
 pub fn run(context: &Context) -> Result<Reply, CliError> {
-    let journal = context.journal()?;
+    let journal = context.recovered_journal()?;
     let now = std::time::SystemTime::now();
     let mut human = String::new();
     let mut list = Vec::new();
@@ -43,7 +44,7 @@ pub fn describe(record: &CallRecord, kept: &TicketRecord) -> String {
         .map(|(name, value)| format!("{}: {}", escape_text(name, 100), escape_text(&value.to_string(), ARGUMENT_MAX)))
         .collect();
     text.push_str(&format!("  {}\n{}", dim("arguments"), indented(&bullets(&fields, "none"))));
-    text.push_str(&format!("  {}\n{}", dim("would get"), indented(&bullets(&record.handles, "nothing"))));
+    text.push_str(&format!("  {}\n{}", dim("would get"), indented(&bullets(&handles(record, kept), "nothing"))));
     text.push_str(&format!("  {} {}\n", dim("why"), escape_text(&kept.reason, 1_000)));
     let plugin = record.plugin.as_ref().map(|plugin| format!(" for the plugin {}", escape_text(plugin, 100)));
     let asked = format!(
@@ -57,9 +58,14 @@ pub fn describe(record: &CallRecord, kept: &TicketRecord) -> String {
     text.push_str(&format!("  {}\n", dim(&asked)));
     if let Some(answer) = &ticket.answer {
         let who = escape_text(&answer.who, 100);
-        text.push_str(&format!("  {}\n", dim(&format!("approved by {who} at {}, and not run yet", when(answer.at)))));
+        text.push_str(&format!("  {}\n", dim(&format!("allowed by {who} at {}, and not run yet", when(answer.at)))));
     }
     text
+}
+
+/// What the call would get, as the ticket has it: nobody can have changed that.
+fn handles(record: &CallRecord, kept: &TicketRecord) -> Vec<String> {
+    Authority::restore(&kept.shown).map_or_else(|| record.handles.clone(), |shown| shown.lines())
 }
 
 fn indented(text: &str) -> String {
@@ -72,7 +78,7 @@ fn json(record: &CallRecord, kept: &TicketRecord) -> Json {
         "ticket": ticket.id,
         "tool": record.tool,
         "arguments": record.arguments,
-        "handles": record.handles,
+        "handles": handles(record, kept),
         "reason": kept.reason,
         "principal": record.principal.to_string(),
         "plugin": record.plugin,

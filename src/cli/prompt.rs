@@ -8,6 +8,7 @@ use dialoguer::console::Term;
 use dialoguer::{Confirm, Select};
 use serde_json::Value as Json;
 
+use super::context::local_user;
 use super::output::{bold, bullets, dim, note};
 use super::progress::Running;
 use crate::approval::scope::Scope;
@@ -66,12 +67,15 @@ impl Route for Terminal {
                 extent(&scopes)
             })
         });
-        let who = rustix::process::getuid().as_raw().to_string();
+        let who = local_user();
         let answered = answered.await;
         withdrawn.is_answered = true;
         match answered {
             Ok(Some(extent)) => Reply::Yes { who, extent },
-            Ok(None) => Reply::No { who },
+            Ok(None) => {
+                self.running.end();
+                Reply::No { who }
+            }
             Err(_) => Reply::Nobody,
         }
     }

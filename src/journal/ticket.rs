@@ -53,7 +53,7 @@ pub enum TicketError {
     #[error("nobody has answered this ticket yet")]
     Open,
     /// Somebody else was first.
-    #[error("{who} has answered this ticket before, by way of {route}")]
+    #[error("{who} has allowed this call before, by way of {route}")]
     Answered {
         /// The route that the answer came by.
         route: String,
@@ -67,7 +67,7 @@ pub enum TicketError {
     #[error("the ticket has not expired yet")]
     Early,
     /// The call waits no longer.
-    #[error("the call of this ticket waits no longer: it is {0}")]
+    #[error("the call of this ticket waits no longer")]
     Ended(&'static str),
 }
 

@@ -24,6 +24,24 @@ use crate::journal::{millis, time};
 /// Most records of a kind that one transaction prunes: others have to get in between.
 pub const PRUNED_AT_ONCE: u64 = 5_000;
 
+/// Removes old configuration history, but for what is in force, however old it is: the newest word on what is published and
+/// trusted, on every package that is installed, and on every grant that still holds.
+const PRUNE_HISTORY: &str = "
+WITH subjects AS (
+    SELECT number, what, CASE WHEN json_valid(detail) THEN
+        CASE WHEN what IN ('added', 'updated', 'removed') THEN 'package ' || (detail ->> 'package')
+             WHEN what IN ('granted', 'revoked') THEN 'grant ' || (detail ->> 'grant')
+             WHEN what IN ('published', 'trusted') THEN what END END AS subject
+    FROM history
+), newest AS (
+    SELECT max(number) AS number, what, subject FROM subjects WHERE subject IS NOT NULL GROUP BY subject
+)
+DELETE FROM history WHERE at < ?1 AND number NOT IN (
+    SELECT number FROM newest WHERE what IN ('published', 'trusted', 'added', 'updated')
+        OR what = 'granted' AND EXISTS (
+            SELECT 1 FROM grants WHERE 'grant ' || id = subject AND revoked IS NULL
+                AND (expires IS NULL OR expires > ?2) AND (uses IS NULL OR used < uses)))";
+
 /// Most bytes of all entries in one drawer of a tool's state.
 const DRAWER_MAX: i64 = 1 << 20;
 
@@ -536,10 +554,8 @@ impl Applier {
         let before = |time: SystemTime| stored(millis(time));
         let mut pruned = Pruned::default();
         if let Some(old) = prune.configuration {
-            // What is in force stays, however old it is.
-            let sql = "DELETE FROM history WHERE at < ?1
-                       AND number < (SELECT max(number) FROM history WHERE what = 'published')";
-            pruned.configuration = connection.execute(sql, [before(old)]).map_err(failed)? as u64;
+            pruned.configuration =
+                connection.execute(PRUNE_HISTORY, params![before(old), before(prune.at)]).map_err(failed)? as u64;
         }
         if let Some(old) = prune.facts {
             let living: Vec<String> = prune.living.iter().map(ToString::to_string).collect();
@@ -606,8 +622,9 @@ impl Applier {
                 if super::restored(number) != next.count || link != next.link {
                     return Err(tampered());
                 }
-                let at = serde_json::from_str::<Authorization>(&record).map_err(|_| tampered())?.at;
-                if at >= old {
+                let record = serde_json::from_str::<Authorization>(&record).map_err(|_| tampered())?;
+                // What a call that waits may be answered on stays as long as it waits.
+                if record.at >= old || record.ticket.is_some_and(|ticket| is_open(connection, &ticket)) {
                     break;
                 }
                 head = next;
@@ -821,13 +838,16 @@ struct Sealed {
     tool: String,
     package: Option<String>,
     digest: Option<String>,
+    arguments: Option<String>,
     shown: String,
+    reason: String,
 }
 
 fn sealed(connection: &Connection, ticket: &str) -> Result<Option<Sealed>, JournalError> {
     connection
         .prepare_cached(
-            "SELECT calls.run, step, call, principal, calls.plugin, thread, tool, package, calls.digest, shown
+            "SELECT calls.run, step, call, principal, calls.plugin, thread, tool, package, calls.digest, shown,
+                    arguments_digest, reason
              FROM tickets CROSS JOIN calls ON calls.id = call_id WHERE ticket = ?1",
         )
         .and_then(|mut query| {
@@ -843,6 +863,8 @@ fn sealed(connection: &Connection, ticket: &str) -> Result<Option<Sealed>, Journ
                         package: row.get(7)?,
                         digest: row.get(8)?,
                         shown: row.get(9)?,
+                        arguments: row.get::<_, Option<Vec<u8>>>(10)?.map(hex::encode),
+                        reason: row.get(11)?,
                     })
                 })
                 .optional()
@@ -888,6 +910,13 @@ pub fn ticket(connection: &Connection, id: TicketId, sealer: Sealer<'_>) -> Resu
     let about = sealed(connection, &name)?.ok_or_else(malformed)?;
     let seals = TicketSeal { ticket: TicketText::of(&ticket), about: &about };
     if sealer.holds("ticket", &seals, Some(&seal)) { Ok(Some(ticket)) } else { Err(malformed()) }
+}
+
+fn is_open(connection: &Connection, ticket: &str) -> bool {
+    connection
+        .prepare_cached("SELECT EXISTS (SELECT 1 FROM tickets WHERE ticket = ?1 AND open = 1)")
+        .and_then(|mut query| query.query_row([ticket], |row| row.get(0)))
+        .unwrap_or(true)
 }
 
 fn is_refused(connection: &Connection, run: &str, digest: &str) -> Result<bool, JournalError> {
@@ -1120,9 +1149,13 @@ fn conflict(connection: &Connection, id: i64, why: &str) -> Result<bool, Journal
     Ok(true)
 }
 
+/// Writes how a call ended, as it is now: a call that is given up and made again ends more than once.
 fn fact(connection: &Connection, id: i64, at: SystemTime) -> Result<(), JournalError> {
     connection
-        .prepare_cached("INSERT INTO facts (at, call_id) VALUES (?1, ?2)")
+        .prepare_cached(
+            "INSERT INTO facts (at, call_id, state, code, effects, result)
+             SELECT ?1, id, state, code, nullif(effects, '[]'), result_digest FROM calls WHERE id = ?2",
+        )
         .and_then(|mut insert| insert.execute(params![stored(millis(at)), id]))
         .map_err(failed)?;
     Ok(())

@@ -17,6 +17,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use super::chain::Chain;
 use super::owner::Owners;
 use super::{JournalError, Sync};
+use crate::private;
 use permissions::Sealer;
 use writer::Writer;
 
@@ -65,6 +66,8 @@ impl SqliteStore {
         };
         let chain = Chain::new(key);
         let open = || {
+            // SQLite gives its files the mode of the first.
+            private::file(&path).map_err(|error| JournalError::Store(error.to_string()))?;
             let mut connection = Connection::open(&path).map_err(failed)?;
             connection.busy_handler(Some(wait_busy)).map_err(failed)?;
             // A file that is not ours, or newer, is left exactly as it is.

@@ -15,7 +15,7 @@ use crate::gate::grant::{LaunchGrant, StandingGrant};
 use crate::ids::{ConsentDigest, GrantId, OperationId, OwnerId, Principal, RunId, TicketId, ToolId};
 use crate::journal::chain::{Chain, Checkpoint, Head, Linked};
 use crate::journal::record::{
-    CallRecord, Change, Drawer, Fact, History, KeptGrant, KeptResult, PastAnswer, TicketRecord,
+    CallRecord, Change, Drawer, Fact, History, Kept, KeptGrant, KeptResult, PastAnswer, TicketRecord,
 };
 use crate::journal::state::CallState;
 use crate::journal::store::{Done, Due, Store};
@@ -62,6 +62,15 @@ fn record(
         let state_text = text(10)??;
         let attempts = u32::try_from(number(11)??).ok()?;
         let waits = ticket.as_ref().filter(|_| state_text == "awaiting").map(|ticket| ticket.id);
+        let arguments = json(15)?;
+        let arguments_digest = match row.get::<_, Option<Vec<u8>>>(26).ok()? {
+            None => None,
+            Some(digest) => Some(digest.try_into().ok()?),
+        };
+        // What a human is asked about, and what would run: the digest is sealed with the ticket.
+        if waits.is_some() && arguments.as_ref().map(|arguments| Kept::whole(arguments).digest) != arguments_digest {
+            return None;
+        }
         let size = number(17)?;
         Some(CallRecord {
             operation: OperationId {
@@ -93,11 +102,8 @@ fn record(
             },
             text: text(13)?,
             handles: serde_json::from_str(&text(14)??).ok()?,
-            arguments: json(15)?,
-            arguments_digest: match row.get::<_, Option<Vec<u8>>>(26).ok()? {
-                None => None,
-                Some(digest) => Some(digest.try_into().ok()?),
-            },
+            arguments,
+            arguments_digest,
             result: match (json(16)?, size) {
                 (Some(value), _) => KeptResult::Value(value),
                 (None, Some(_)) => KeptResult::NotKept,
@@ -358,7 +364,7 @@ impl Store for SqliteStore {
         self.read(|connection| {
             let mut query = connection
                 .prepare_cached(
-                    "SELECT number, at, run, step, call, tool, state, code, effects, result_digest
+                    "SELECT number, at, run, step, call, tool, facts.state, facts.code, facts.effects, facts.result
                      FROM facts JOIN calls ON calls.id = call_id WHERE number > ?1 ORDER BY number LIMIT ?2",
                 )
                 .map_err(failed)?;

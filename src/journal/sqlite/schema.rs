@@ -144,7 +144,11 @@ CREATE INDEX tickets_of_call ON tickets (call_id);
 CREATE TABLE facts (
     number    INTEGER PRIMARY KEY,
     at        INTEGER NOT NULL,
-    call_id   INTEGER NOT NULL
+    call_id   INTEGER NOT NULL,
+    state     TEXT NOT NULL,
+    code      TEXT,
+    effects   TEXT,
+    result    BLOB
 ) STRICT;
 CREATE TABLE writes (
     run     TEXT NOT NULL,
@@ -167,7 +171,7 @@ CREATE TABLE entries (
 ) STRICT, WITHOUT ROWID;
 -- authorization records
 CREATE TABLE authorizations (
-    number INTEGER PRIMARY KEY,
+    number INTEGER PRIMARY KEY CHECK (number > 0),
     record TEXT NOT NULL,
     link   BLOB NOT NULL
 ) STRICT;

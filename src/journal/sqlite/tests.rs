@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
@@ -321,8 +321,21 @@ fn pruning_leaves_a_checkpoint_and_what_is_in_force() {
     decide(&journal, done, Event::Allow).unwrap();
     end(&journal, done, ending(vec![write("k", Some(b"v"))], false)).unwrap();
     let Finding::Whole(head) = finding(&journal, None) else { panic!() };
-    for what in ["published", "granted", "published"] {
-        journal.note("me", what, json!({ "n": journal.history().unwrap().len() })).unwrap();
+    let (holds, spent) = (grant(|_| {}), grant(|grant| grant.expires = Some(UNIX_EPOCH + Duration::from_secs(1))));
+    journal.give(&holds).unwrap();
+    journal.give(&spent).unwrap();
+    for (what, detail) in [
+        ("published", json!({ "n": 1 })),
+        ("trusted", json!({ "n": 1 })),
+        ("added", json!({ "package": "a" })),
+        ("added", json!({ "package": "b" })),
+        ("updated", json!({ "package": "a" })),
+        ("removed", json!({ "package": "b" })),
+        ("consented", json!({})),
+        ("trusted", json!({ "n": 2 })),
+        ("published", json!({ "n": 2 })),
+    ] {
+        journal.note("me", what, detail).unwrap();
     }
     let nothing = Prune {
         at: SystemTime::now(),
@@ -345,19 +358,47 @@ fn pruning_leaves_a_checkpoint_and_what_is_in_force() {
     assert_eq!(journal.waiting().unwrap().len(), 1);
     assert_eq!(journal.entries(&drawer()).unwrap().len(), 1, "the state of tools is no record");
     let Ok(Applied::Pruned(pruned)) = prune(all.clone()) else { panic!() };
-    assert_eq!((pruned.facts, pruned.authorizations), (0, 3));
+    assert_eq!((pruned.facts, pruned.authorizations), (0, 1), "up to the question that is not answered yet");
     assert_eq!(finding(&journal, Some(&head)), Finding::Whole(head));
     let history: Vec<_> = journal.history().unwrap().into_iter().map(|entry| entry.what).collect();
-    assert_eq!(history, ["published", "pruned", "pruned"]);
+    assert_eq!(history, ["granted", "updated", "trusted", "published", "pruned"]);
+    assert!(journal.history().unwrap()[0].detail["grant"] == json!(holds.id));
+    let withdrawn = CallChange::new(waiting, SystemTime::now(), Event::Refuse);
+    commit(&journal, CallChange { claim: Some(Claim::Withdrawn), ..withdrawn }).unwrap();
+    let Ok(Applied::Pruned(pruned)) = prune(Prune { authorizations: all.authorizations, ..nothing.clone() }) else {
+        panic!()
+    };
+    assert_eq!(pruned.authorizations, 3);
+    assert!(matches!(finding(&journal, Some(&head)), Finding::Pruned(Head { count: 4, .. })));
     decide(&journal, operation(), Event::Refuse).unwrap();
-    assert!(matches!(finding(&journal, Some(&head)), Finding::Whole(Head { count: 4, .. })));
+    assert!(matches!(finding(&journal, Some(&head)), Finding::Pruned(Head { count: 5, .. })));
     // What is not as it was written is not signed for.
     let raw = raw(&folder);
     raw.execute_batch("UPDATE authorizations SET record = replace(record, '\"at\":1', '\"at\":0')").unwrap();
-    assert_eq!(prune(all), Err(JournalError::Tampered(4)));
+    assert_eq!(prune(all), Err(JournalError::Tampered(5)));
     raw.execute_batch("UPDATE authorizations SET record = replace(record, '\"at\":0', '\"at\":1')").unwrap();
     raw.execute_batch("DELETE FROM checkpoints").unwrap();
     assert!(matches!(finding(&journal, None), Finding::Broken { .. }), "the checkpoint is missed");
+}
+
+#[test]
+fn a_call_that_ends_twice_has_two_facts() {
+    let (_folder, journal) = journal();
+    let operation = operation();
+    decide(&journal, operation, Event::Allow).unwrap();
+    let given_up =
+        CallChange { code: Some(Code::Abandoned), ..CallChange::new(operation, SystemTime::now(), Event::Abandon) };
+    commit(&journal, given_up).unwrap();
+    decide(&journal, operation, Event::Allow).unwrap();
+    let effects = json!([{ "kind": "file.read", "target": "/x" }]);
+    end(&journal, operation, ending(Vec::new(), false).map(|ending| Ending { effects: effects.clone(), ..ending }))
+        .unwrap();
+    let facts: Vec<_> = journal.facts(0, 10).unwrap().into_iter().map(|(_, fact)| fact).collect();
+    assert_eq!(facts.len(), 2);
+    assert_eq!((facts[0].state.as_str(), facts[0].code.as_deref()), ("abandoned", Some("ABANDONED")));
+    assert_eq!((&facts[0].effects, &facts[0].result), (&json!(null), &None));
+    assert_eq!((facts[1].state.as_str(), facts[1].code.as_deref(), &facts[1].effects), ("completed", None, &effects));
+    assert!(facts[1].result.is_some());
 }
 
 #[test]
@@ -378,6 +419,9 @@ fn a_malformed_record_is_refused_by_its_name_and_the_others_are_read() {
         ("principal", "'named:another'"),
         ("tool", "'nothing'"),
         ("digest", "'00'"),
+        ("arguments", r#"'{"path":"/y"}'"#),
+        ("arguments", "NULL"),
+        ("arguments_digest", "zeroblob(32)"),
         ("code", "'NICE'"),
         ("handles", "'[1]'"),
         ("arguments", "'{'"),
