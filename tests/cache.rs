@@ -25,9 +25,13 @@ impl Cached {
         }
     }
 
-    async fn call(&self, keys: &str) {
+    async fn call(&self) {
+        self.call_as("state", "keys").await;
+    }
+
+    async fn call_as(&self, state: &str, keys: &str) {
         let folder = |name: &str| self.world.path(name);
-        let places = Places::new(&folder("state"), &folder("cache"), &folder(keys)).unwrap();
+        let places = Places::new(&folder(state), &folder("cache"), &folder(keys)).unwrap();
         let file = ConfigFile::read(&self.world.path("portcullis.toml")).unwrap();
         let run = Host::publish(&file, &places).unwrap().start(Principal::Local, RunOptions::default()).await.unwrap();
         let output = done(run.call("hello/greet", json!({ "name": "Ada" })).await.unwrap());
@@ -50,16 +54,16 @@ fn modified(path: &Path) -> std::time::SystemTime {
 #[tokio::test]
 async fn what_is_authentic_is_used_again() {
     let cached = Cached::new();
-    cached.call("keys").await;
+    cached.call().await;
     let first = modified(&cached.file());
-    cached.call("keys").await;
+    cached.call().await;
     assert_eq!(modified(&cached.file()), first);
 }
 
 #[tokio::test]
 async fn what_is_torn_changed_or_foreign_is_compiled_again() {
     let cached = Cached::new();
-    cached.call("keys").await;
+    cached.call().await;
     let path = cached.file();
     let good = std::fs::read(&path).unwrap();
     let mut flipped = good.clone();
@@ -69,20 +73,20 @@ async fn what_is_torn_changed_or_foreign_is_compiled_again() {
     tagless.extend_from_slice(&good[32..]);
     for bad in [flipped, good[..good.len() / 2].to_vec(), good[..16].to_vec(), Vec::new(), tagless] {
         std::fs::write(&path, &bad).unwrap();
-        cached.call("keys").await;
+        cached.call().await;
         assert_eq!(std::fs::read(&path).unwrap().len(), good.len(), "rebuilt");
         assert_ne!(std::fs::read(&path).unwrap(), bad);
     }
     // Another user's key authenticates nothing here.
     let before = std::fs::read(&path).unwrap();
-    cached.call("other-keys").await;
+    cached.call_as("other-state", "other-keys").await;
     assert_ne!(std::fs::read(&path).unwrap(), before);
 }
 
 #[tokio::test]
 async fn state_keys_and_code_are_for_this_user_alone() {
     let cached = Cached::new();
-    cached.call("keys").await;
+    cached.call().await;
     for name in ["state", "cache", "cache/code", "keys"] {
         let mode = std::fs::metadata(cached.world.path(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o077, 0, "{name}: {mode:o}");
