@@ -55,9 +55,9 @@ fn program(world: &World, args: &[&str]) -> std::process::Command {
         .arg("--state")
         .arg(world.path("state"))
         .args(args)
-        .env("XDG_CACHE_HOME", std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-cache/cache"))
-        .env("XDG_STATE_HOME", std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-cache/state"))
-        .env("XDG_DATA_HOME", std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-cache/data"));
+        .env("XDG_CACHE_HOME", std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("host/xdg-cache"))
+        .env("XDG_STATE_HOME", std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("host/xdg-state"))
+        .env("XDG_DATA_HOME", std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("host/data"));
     command
 }
 

@@ -361,7 +361,7 @@ async fn a_call_can_be_cancelled_while_its_package_compiles() {
     let world =
         World::new("[tools.text]\nsource = \"text.wasm\"\n[[policy.rules]]\ntool = \"*/*\"\nverdict = \"allow\"\n");
     // The tests share a cache; this one must compile.
-    let places = Places::new(&world.path("state"), &world.path("cache"), &world.path("keys")).unwrap();
+    let places = Places::new(&world.path("state"), &world.path("cache"), &world.keys()).unwrap();
     let host = Host::publish(&ConfigFile::read(&world.path("portcullis.toml")).unwrap(), &places).unwrap();
     let run = std::sync::Arc::new(host.start(portcullis::Principal::Local, RunOptions::default()).await.unwrap());
     let cancel = tokio_util::sync::CancellationToken::new();

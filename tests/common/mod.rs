@@ -107,7 +107,12 @@ impl World {
     }
 
     pub fn places(&self) -> Places {
-        Places::new(&self.path("state"), &shared("cache"), &shared("keys")).unwrap()
+        Places::new(&self.path("state"), &shared("cache"), &self.keys()).unwrap()
+    }
+
+    /// The folder of the key of all tests' user: with another one, a journal is another user's.
+    pub fn keys(&self) -> PathBuf {
+        shared("data/portcullis/keys")
     }
 
     /// The journal, as another process sees it.
