@@ -138,9 +138,13 @@ impl FromStr for NormalUrl {
     }
 }
 
-/// Letters, digits, `-`, `_` and dots: what a name in the DNS is written with.
+/// Labels of letters, digits, `-` and `_` between dots: what a name in the DNS is written with. A dot at the end, which would be
+/// another way to write the same host, is not in normal form.
 fn is_host_name(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len()) && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+    };
+    name.len() <= 253 && name.split('.').all(is_label)
 }
 
 /// An `@` before the path: the parser drops an empty user name, which would then look normal.
@@ -206,6 +210,13 @@ impl UrlPattern {
             if shorter.prefix { longer.target.starts_with(&shorter.target) } else { longer.target == shorter.target };
         let both_exact = !shorter.prefix && longer.prefix;
         fits.then(|| Self { host, target: longer.target.clone(), prefix: longer.prefix && !both_exact, ..self.clone() })
+    }
+
+    /// Whether what is sent there can be read by nobody on the way: it is encrypted, or does not leave the machine.
+    pub fn is_private_to_the_wire(&self) -> bool {
+        let HostPattern::Exact(host) = &self.host else { return self.scheme == Scheme::Https };
+        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+        self.scheme == Scheme::Https || address.is_ok_and(|address| address.is_loopback())
     }
 
     /// Origin, target and whether anything may follow, to be stored.
@@ -295,6 +306,15 @@ mod tests {
 
     fn url(text: &str) -> NormalUrl {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_host_has_labels_and_each_is_written_one_way() {
+        let long = format!("https://{}.test/", "a".repeat(64));
+        for bad in ["https://a..test/", "https://.a.test/", "https://a.test./", "https://./", &long] {
+            assert!(bad.parse::<NormalUrl>().is_err() && bad.parse::<UrlPattern>().is_err(), "{bad}");
+        }
+        assert!("https://*..a.test/*".parse::<UrlPattern>().is_err());
     }
 
     #[test]
