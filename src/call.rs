@@ -116,6 +116,11 @@ async fn one(
         if let Some(outcome) = joined(&call).await? {
             return Ok(outcome);
         }
+        let most = run.shared.host.published().config.run.calls;
+        if !run.shared.used.count_call(most) {
+            let text = format!("the limit `run.calls` of {most} calls was reached");
+            return Ok(not_run(operation, Code::LimitHost, &text));
+        }
         // A call decides after it holds a slot to run in, so that a permit never ages in a queue. Nobody waits for a human, or for
         // another call, with a slot in hand.
         let slot = match slot(run, operation, cancel).await {
@@ -362,9 +367,11 @@ impl Call<'_> {
         let shared = &self.run.shared.host.shared;
         let authority = permit.authority().lines();
         leaving.started();
-        let state = self.state(permit.authority());
-        let execution =
-            shared.sandbox.execute(program, &tool.function, &call, &arguments.values, permit, state, self.cancel).await;
+        let backing = self.backing(permit.authority());
+        let execution = shared
+            .sandbox
+            .execute(program, &tool.function, &call, &arguments.values, permit, backing, self.cancel)
+            .await;
 
         let (event, code, text, result) = match &execution.ended {
             Ended::Returned(value) => (Event::Complete, None, None, value.as_ref()),

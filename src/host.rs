@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::approval::{ConsentToken, Route};
 use crate::authority::Authority;
+use crate::authority::clock::Clock;
 use crate::call::{self, AnswerError, Arguments, Explanation, Repeated};
 use crate::gate::Denial;
 use crate::gate::codes::Code;
@@ -27,7 +28,7 @@ use crate::places::Places;
 use crate::publication::Snapshot;
 use crate::publication::config::{Config, ConfigError};
 use crate::publication::source::ConfigFile;
-use crate::sandbox::{Effect, Sandbox};
+use crate::sandbox::{Effect, RunUse, Sandbox};
 
 /// How long a result may be on its way to its caller.
 const ON_ITS_WAY: Duration = Duration::from_secs(60);
@@ -118,6 +119,9 @@ pub struct RunOptions {
     /// The thread that the run belongs to: a name of the caller's, 1 to 256 bytes without control characters, under which its tools
     /// may keep state from run to run.
     pub thread: Option<String>,
+    /// Whether equal calls are to come out the same: the clock is frozen, and randomness seeded by the call alone. A call that waits
+    /// for an answer past the life of the run is made without that.
+    pub deterministic: bool,
 }
 
 /// One run: what it began with, and its calls. A plugin of the embedding program gets its own view of it, which is narrower.
@@ -145,6 +149,9 @@ pub(crate) struct RunShared {
     pub grants: HashSet<GrantId>,
     pub wait: bool,
     pub thread: Option<String>,
+    pub deterministic: bool,
+    /// What its calls have used together.
+    pub used: Arc<RunUse>,
     visible: Option<Vec<ToolGlob>>,
     steps: AtomicU64,
     refused: Mutex<HashSet<CallDigest>>,
@@ -349,7 +356,8 @@ impl Host {
     /// See [`HostError`].
     pub fn publish_on(file: &ConfigFile, places: &Places, journal: Journal) -> Result<Self, HostError> {
         let config = file.parse()?;
-        let sandbox = Sandbox::new(config.concurrent, places.key()?, Some(&places.code())).map_err(HostError::Fault)?;
+        let sandbox = Sandbox::new(config.concurrent, config.memory_total, places.key()?, Some(&places.code()))
+            .map_err(HostError::Fault)?;
         let published = compile(file, config, &journal, &sandbox)?;
         note_published(file, &published, &journal)?;
         call::recover(&journal, &published.config.redact)?;
@@ -380,6 +388,9 @@ impl Host {
         note_published(file, &published, &self.shared.journal)?;
         if published.config.concurrent != self.shared.concurrent {
             tracing::warn!("`limits.concurrent` takes effect when the host is started again");
+        }
+        if published.config.memory_total != self.published().config.memory_total {
+            tracing::warn!("`limits.memory_total` takes effect when the host is started again");
         }
         *self.shared.published.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(published);
         Ok(())
@@ -427,6 +438,15 @@ impl Host {
                 wanted.into_iter().collect()
             }
         };
+        let narrowing = match options.deterministic {
+            false => options.narrowing,
+            true => {
+                let mut narrowing = options.narrowing.unwrap_or_else(Authority::configured);
+                narrowing.clock = Clock::Frozen;
+                narrowing.random = false;
+                Some(narrowing)
+            }
+        };
         let run = Run {
             shared: Arc::new(RunShared {
                 host: self.clone(),
@@ -440,12 +460,14 @@ impl Host {
                 wait: options.wait,
                 visible: options.visible,
                 thread: options.thread,
+                deterministic: options.deterministic,
+                used: Arc::default(),
                 steps: AtomicU64::new(0),
                 refused: Mutex::default(),
                 asked: Mutex::default(),
                 unacknowledged: Mutex::default(),
             }),
-            narrowing: options.narrowing.filter(|narrowing| *narrowing != Authority::configured()),
+            narrowing: narrowing.filter(|narrowing| *narrowing != Authority::configured()),
             plugin: None,
         };
         let problems = call::launch_problems(&run)?;
@@ -494,6 +516,11 @@ impl Host {
         let thread = self.shared.journal.call(operation)?.and_then(|record| record.thread);
         let run = self.begin(principal, RunOptions { thread, ..options }, operation.run)?;
         run.repeat(operation, tool, arguments, cancel).await
+    }
+
+    /// How many bytes of memory the calls have that are under way.
+    pub fn memory_used(&self) -> u64 {
+        self.shared.sandbox.memory_used()
     }
 
     /// The grants of a principal for a tool that a run may use: those that it began with, and those that are bound to it.
@@ -645,6 +672,8 @@ impl Run {
                 wait: false,
                 visible: None,
                 thread: record.thread.clone(),
+                deterministic: false,
+                used: Arc::default(),
                 steps: AtomicU64::new(0),
                 refused: Mutex::default(),
                 asked: Mutex::default(),

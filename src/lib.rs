@@ -35,6 +35,7 @@
 pub mod approval;
 pub mod authority;
 mod call;
+pub mod credential;
 pub mod descriptor;
 pub mod gate;
 mod host;

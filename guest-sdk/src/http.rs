@@ -21,6 +21,8 @@
 use std::fmt;
 
 #[doc(no_inline)]
+pub use ::http::request::Builder;
+#[doc(no_inline)]
 pub use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 
 /// Why there was no answer. An answer that says "no" is a [`Response`].

@@ -83,13 +83,16 @@
 //! In the sandbox, the standard library reaches what was granted: `std::fs`, `std::time`,
 //! `std::net`. [`fs`] is `std::fs` in the sandbox, and in a native test the folders of a
 //! `testing::Host`. The feature `http` adds `http`, in the same way. [`state`] is what a tool keeps from
-//! call to call.
+//! call to call, and [`credential`] tells which credentials the host puts into its requests.
 
 #![warn(missing_docs)]
 
+pub mod credential;
 pub mod fs;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(target_family = "wasm")]
+mod imports;
 pub mod state;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;

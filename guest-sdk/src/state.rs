@@ -75,12 +75,7 @@ pub fn remove(scope: Scope, key: &str) -> Result<(), Error> {
 mod host {
     use super::{Error, Scope};
 
-    #[allow(unsafe_code, reason = "the component ABI passes pointers; wit-bindgen writes this code")]
-    #[allow(missing_docs, clippy::all)]
-    mod bindings {
-        wit_bindgen::generate!({ path: "wit", world: "imports" });
-    }
-    use bindings::portcullis::tool::state;
+    use crate::imports::state;
 
     fn scope(scope: Scope) -> state::Scope {
         match scope {

@@ -22,7 +22,7 @@
 #![allow(clippy::disallowed_methods, reason = "every path here lies in a temporary folder of the test host")]
 
 use std::cell::{Cell, RefCell, RefMut};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
@@ -96,6 +96,12 @@ impl Host {
         self
     }
 
+    /// Grants the use of a credential, and has it.
+    pub fn credential(self, name: &str) -> Self {
+        self.0.credentials.borrow_mut().insert(name.to_owned());
+        self
+    }
+
     /// Answers requests of this method to exactly this URL.
     ///
     /// Several answers to one request are given in turn, and the last of them again and again.
@@ -152,6 +158,7 @@ pub(crate) fn current() -> io::Result<Rc<State>> {
 pub(crate) struct State {
     folders: RefCell<Vec<Folder>>,
     granted_state: Cell<Option<Scope>>,
+    credentials: RefCell<BTreeSet<String>>,
     entries: RefCell<BTreeMap<(Scope, String), Vec<u8>>>,
     #[cfg(feature = "http")]
     answers: RefCell<Vec<Answer>>,
@@ -180,6 +187,10 @@ pub(crate) struct Place {
 }
 
 impl State {
+    pub(crate) fn has_credential(&self, name: &str) -> bool {
+        self.credentials.borrow().contains(name)
+    }
+
     pub(crate) fn granted_state(&self) -> Option<Scope> {
         self.granted_state.get()
     }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Authority;
 use super::clock::Clock;
+use super::credentials::{self, CredentialGrant, CredentialLayer, CredentialName, Credentials, Placement};
 use super::environment::Environment;
 use super::files::{Access, FileGrant, FileLayer, Files};
 use super::http::{Http, HttpGrant, HttpLayer, Private};
@@ -81,6 +82,41 @@ fn methods<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<String
         }
     }
     Ok(names)
+}
+
+/// `credentials = [{ … }]`: a reference, and where the host puts what it stands for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table such as { name = \"tracker\", url = \"https://api.example.com/*\" }")]
+pub struct CredentialEntry {
+    /// The name of a `[credentials.NAME]`.
+    pub name: CredentialName,
+    /// For which requests; a package may leave that open.
+    pub url: Option<UrlPattern>,
+    /// The header that it is put into; `authorization` where absent.
+    #[serde(default, deserialize_with = "some_header")]
+    pub header: Option<String>,
+    /// The header's value, with `{}` for the credential; `Bearer {}` for `authorization` where absent, else `{}`.
+    #[serde(default, deserialize_with = "some_format")]
+    pub format: Option<String>,
+}
+
+fn some_header<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    credentials::header(deserializer).map(Some)
+}
+
+fn some_format<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    credentials::format(deserializer).map(Some)
+}
+
+impl CredentialEntry {
+    /// Where it is put, with what is left out as it is by default.
+    pub fn placement(&self) -> Placement {
+        let bearer = Placement::bearer();
+        let header = self.header.clone().unwrap_or(bearer.header);
+        let format = self.format.clone();
+        let format = format.unwrap_or_else(|| if header == "authorization" { bearer.format } else { "{}".to_owned() });
+        Placement { header, format }
+    }
 }
 
 /// `limits = { … }`: times such as `5s`, sizes such as `32MiB`, counts as integers.
@@ -162,6 +198,8 @@ pub struct Needs {
     pub http: Vec<HttpEntry>,
     /// Names of variables.
     pub environment: BTreeSet<String>,
+    /// References to credentials; where neither `header` nor `format` is said, any will do.
+    pub credentials: Vec<CredentialEntry>,
     /// Time.
     pub clock: Clock,
     /// Randomness.
@@ -172,7 +210,6 @@ pub struct Needs {
     pub limits: LimitEntries,
     // Axes that a package may already ask for and that this version grants to nobody.
     sockets: Option<IgnoredAny>,
-    credentials: Option<IgnoredAny>,
     elicit: Option<IgnoredAny>,
     sample: Option<IgnoredAny>,
 }
@@ -185,7 +222,8 @@ impl Needs {
     /// A `host`, or one guest path twice.
     pub fn ceiling(&self) -> Result<Authority, String> {
         let patterns: usize = self.files.iter().map(|entry| entry.only.len() + entry.except.len()).sum();
-        let entries = self.files.len().max(self.http.len()).max(self.environment.len());
+        let entries = [self.files.len(), self.http.len(), self.environment.len(), self.credentials.len()];
+        let entries = entries.into_iter().max().unwrap_or(0);
         if entries > ENTRIES_MAX || patterns > ENTRIES_MAX {
             return Err(format!(
                 "a package declares at most {ENTRIES_MAX} entries of a kind and {ENTRIES_MAX} path patterns"
@@ -198,6 +236,11 @@ impl Needs {
             files: file_axis(&self.files, |_| None)?,
             http: http_axis(&self.http, true),
             environment: Environment::These(self.environment.iter().map(|name| (name.clone(), None)).collect()),
+            credentials: Credentials::of(CredentialLayer::new(self.credentials.iter().map(|entry| {
+                let is_open = entry.header.is_none() && entry.format.is_none();
+                let placement = (!is_open).then(|| entry.placement());
+                CredentialGrant { name: entry.name.clone(), url: entry.url.clone(), placement }
+            }))),
             clock: self.clock,
             random: self.random,
             state: self.state,
@@ -208,15 +251,10 @@ impl Needs {
 
     /// The axes that the package asks for and this version does not have.
     pub fn unavailable(&self) -> Vec<&'static str> {
-        [
-            ("sockets", self.sockets.is_some()),
-            ("credentials", self.credentials.is_some()),
-            ("elicit", self.elicit.is_some()),
-            ("sample", self.sample.is_some()),
-        ]
-        .into_iter()
-        .filter_map(|(name, asked)| asked.then_some(name))
-        .collect()
+        [("sockets", self.sockets.is_some()), ("elicit", self.elicit.is_some()), ("sample", self.sample.is_some())]
+            .into_iter()
+            .filter_map(|(name, asked)| asked.then_some(name))
+            .collect()
     }
 }
 

@@ -5,6 +5,7 @@
 //! | files | [`files`] | no path |
 //! | http | [`http`] | no request |
 //! | environment | [`environment`] | no variable |
+//! | credentials | [`credentials`] | no reference |
 //! | clock | [`clock`] | frozen |
 //! | random | here | seeded by the host |
 //! | state | [`state`] | no state |
@@ -14,6 +15,7 @@
 //! host's configuration always says something, so it never reaches a sandbox.
 
 pub mod clock;
+pub mod credentials;
 pub mod environment;
 pub mod files;
 pub mod grammar;
@@ -30,6 +32,7 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use clock::Clock;
+use credentials::Credentials;
 use environment::Environment;
 use files::{Access, Files};
 use http::Http;
@@ -51,6 +54,8 @@ pub struct Authority {
     pub http: Http,
     /// Variables.
     pub environment: Environment,
+    /// References to credentials.
+    pub credentials: Credentials,
     /// Time.
     pub clock: Clock,
     /// Whether randomness is real.
@@ -69,6 +74,7 @@ impl Authority {
             files: Files::everything(),
             http: Http::everything(),
             environment: Environment::Everything,
+            credentials: Credentials::everything(),
             clock: Clock::Real,
             random: true,
             state: StateScope::Shared,
@@ -83,6 +89,7 @@ impl Authority {
             files: Files::nothing(),
             http: Http::nothing(),
             environment: Environment::nothing(),
+            credentials: Credentials::nothing(),
             clock: Clock::Frozen,
             random: false,
             state: StateScope::None,
@@ -108,6 +115,7 @@ impl Authority {
             files: self.files.meet(&other.files),
             http: self.http.meet(&other.http),
             environment: self.environment.meet(&other.environment),
+            credentials: self.credentials.meet(&other.credentials),
             clock: self.clock.min(other.clock),
             random: self.random && other.random,
             state: self.state.min(other.state),
@@ -115,9 +123,11 @@ impl Authority {
         }
     }
 
-    /// Whether a call under this authority can have no effect outside its sandbox: no writable file, no network and no state.
+    /// Whether a call under this authority can have no effect outside its sandbox: no writable file, no network, no
+    /// credential and no state.
     pub fn is_effect_free(&self) -> bool {
-        !self.files.can_write() && self.http.is_nothing() && self.state == StateScope::None
+        let reaches_nothing = self.http.is_nothing() && self.credentials.is_nothing();
+        !self.files.can_write() && reaches_nothing && self.state == StateScope::None
     }
 
     /// For people: what is granted, one line each, without limits. Empty where nothing is.
@@ -133,6 +143,7 @@ impl Authority {
         axis("files", self.files.lines());
         axis("http", self.http.lines());
         axis("environment", self.environment.lines());
+        axis("credentials", self.credentials.lines());
         if self.clock != Clock::Frozen {
             axis("clock", vec![self.clock.to_string()]);
         }
@@ -152,6 +163,7 @@ impl Authority {
             "files": self.files.to_json(),
             "http": self.http.to_json(),
             "environment": self.environment.to_json(),
+            "credentials": self.credentials.to_json(),
             "clock": self.clock,
             "random": self.random,
             "state": self.state,
@@ -200,6 +212,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::credentials::{CredentialGrant, CredentialLayer, Placement};
     use super::files::{FileGrant, FileLayer};
     use super::http::{HttpGrant, HttpLayer, Private};
     use super::path::{Glob, GuestPath};
@@ -299,6 +312,33 @@ mod tests {
         prop_oneof![1 => Just(Environment::Everything), 4 => names.prop_map(Environment::These)]
     }
 
+    fn credentials() -> impl Strategy<Value = Credentials> {
+        let name = proptest::sample::select(vec!["a", "b"]);
+        let url = proptest::option::of(proptest::sample::select(&URL_GLOBS[..]));
+        let format = proptest::option::of(proptest::sample::select(vec!["Bearer {}", "{}"]));
+        let grant = (name, url, format).prop_map(|(name, url, format)| CredentialGrant {
+            name: name.parse().unwrap(),
+            url: url.map(url_pattern),
+            placement: format.map(|format| Placement { format: format.to_owned(), ..Placement::bearer() }),
+        });
+        let layer = proptest::collection::vec(grant, 0..4);
+        prop_oneof![
+            1 => Just(Credentials::everything()),
+            4 => layer.prop_map(|grants| Credentials::of(CredentialLayer::new(grants))),
+        ]
+    }
+
+    /// Whether a request to `url` may carry a credential in this place, by one side alone: what is left open fits everything.
+    fn carries(credentials: &Credentials, name: &str, format: &str, url: &NormalUrl) -> bool {
+        credentials.iter().all(|layer| {
+            layer.grants().any(|grant| {
+                grant.name.as_str() == name
+                    && grant.placement.as_ref().is_none_or(|placement| placement.format == format)
+                    && grant.url.as_ref().is_none_or(|pattern| pattern.matches(url))
+            })
+        })
+    }
+
     fn authority() -> impl Strategy<Value = Authority> {
         let clock = proptest::sample::select(vec![Clock::Frozen, Clock::Coarse, Clock::Real]);
         let limit = || proptest::option::of(1..5u64);
@@ -316,12 +356,14 @@ mod tests {
                 network,
             });
         let state = proptest::sample::select(SCOPES.to_vec());
-        (proptest::bool::weighted(0.1), files(), http(), environment(), clock, any::<bool>(), state, limits).prop_map(
-            |(denies_all, files, http, environment, clock, random, state, limits)| Authority {
+        let held = (environment(), credentials());
+        (proptest::bool::weighted(0.1), files(), http(), held, clock, any::<bool>(), state, limits).prop_map(
+            |(denies_all, files, http, (environment, credentials), clock, random, state, limits)| Authority {
                 denies_all,
                 files,
                 http,
                 environment,
+                credentials,
                 clock,
                 random,
                 state,
@@ -424,6 +466,22 @@ mod tests {
                 }
             }
             for url in URLS.map(|u| u.parse::<NormalUrl>().unwrap()) {
+                let found = both.credentials.for_request(&url);
+                for (name, format) in ["a", "b"].into_iter().flat_map(|name| [(name, "Bearer {}"), (name, "{}")]) {
+                    let under = |x: &Authority| carries(&x.credentials, name, format, &url);
+                    let is_found = found.iter().any(|(n, at)| n.as_str() == name && at.format == format);
+                    // What both leave open is granted by neither.
+                    prop_assert!(!is_found || (under(&a) && under(&b)), "{} {} {}", name, format, url);
+                    let says = |x: &Authority| {
+                        x.credentials.iter().flat_map(|layer| layer.grants()).any(|grant| {
+                            let all = grant.url.as_ref().is_some_and(|pattern| pattern.matches(&url)) && grant.placement.is_some();
+                            all && grant.name.as_str() == name && grant.placement.as_ref().is_some_and(|at| at.format == format)
+                        })
+                    };
+                    if under(&a) && under(&b) && (says(&a) || says(&b)) {
+                        prop_assert!(is_found, "{} {} {}", name, format, url);
+                    }
+                }
                 for method in ["GET", "POST"] {
                     let under = |x: &Authority| x.http.allows(method, &url).is_some();
                     prop_assert_eq!(under(&both), under(&a) && under(&b), "{} {}", method, url);

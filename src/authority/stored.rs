@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Authority;
 use super::clock::Clock;
+use super::credentials::{CredentialGrant, CredentialLayer, CredentialName, Credentials, Placement};
 use super::environment::Environment;
 use super::files::{Access, FileGrant, FileLayer, Files};
 use super::grammar::LimitEntries;
@@ -28,6 +29,8 @@ struct Stored {
     http: Vec<Vec<StoredHttp>>,
     /// None is no constraint.
     environment: Option<BTreeSet<String>>,
+    /// Absent in what was stored before there was this axis, which granted none.
+    credentials: Option<Vec<Vec<StoredCredential>>>,
     clock: Clock,
     random: bool,
     #[serde(default)]
@@ -56,6 +59,33 @@ struct StoredHttp {
     private: Option<bool>,
 }
 
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredCredential {
+    name: CredentialName,
+    url: Option<StoredUrl>,
+    placement: Option<Placement>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredUrl {
+    origin: String,
+    target: String,
+    prefix: bool,
+}
+
+impl StoredUrl {
+    fn of(url: &UrlPattern) -> Self {
+        let (origin, target, prefix) = url.parts();
+        Self { origin, target, prefix }
+    }
+
+    fn pattern(&self) -> Option<UrlPattern> {
+        UrlPattern::of_parts(&self.origin, &self.target, self.prefix)
+    }
+}
+
 impl Authority {
     /// As text; none where it names a host folder that is no text, which cannot be stored.
     pub fn store(&self) -> Option<String> {
@@ -82,6 +112,14 @@ impl Authority {
             });
             grants.collect()
         });
+        let credentials = self.credentials.iter().map(|layer| {
+            let grants = layer.grants().map(|grant| StoredCredential {
+                name: grant.name.clone(),
+                url: grant.url.as_ref().map(StoredUrl::of),
+                placement: grant.placement.clone(),
+            });
+            grants.collect()
+        });
         let stored = Stored {
             denies_all: self.denies_all,
             files: files.collect(),
@@ -90,6 +128,7 @@ impl Authority {
                 Environment::Everything => None,
                 Environment::These(names) => Some(names.keys().cloned().collect()),
             },
+            credentials: Some(credentials.collect()),
             clock: self.clock,
             random: self.random,
             state: self.state,
@@ -137,12 +176,28 @@ impl Authority {
             }
             http = http.meet(&Http::of(HttpLayer::new(grants)));
         }
+        let mut credentials = match stored.credentials {
+            Some(_) => Credentials::everything(),
+            None => Credentials::nothing(),
+        };
+        for layer in stored.credentials.into_iter().flatten() {
+            let mut grants = Vec::new();
+            for grant in layer {
+                let url = match &grant.url {
+                    None => None,
+                    Some(url) => Some(url.pattern()?),
+                };
+                grants.push(CredentialGrant { name: grant.name, url, placement: grant.placement });
+            }
+            credentials = credentials.meet(&Credentials::of(CredentialLayer::new(grants)));
+        }
         let names = |names: BTreeSet<String>| names.into_iter().map(|name| (name, None)).collect::<BTreeMap<_, _>>();
         Some(Self {
             denies_all: stored.denies_all,
             files,
             http,
             environment: stored.environment.map_or(Environment::Everything, |it| Environment::These(names(it))),
+            credentials,
             clock: stored.clock,
             random: stored.random,
             state: stored.state,

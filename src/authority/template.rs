@@ -15,6 +15,7 @@ use serde_json::{Value as Json, json};
 
 use super::Authority;
 use super::clock::Clock;
+use super::credentials::{CredentialGrant, CredentialLayer, CredentialName, Credentials};
 use super::environment::Environment;
 use super::files::{Access, FileGrant, FileLayer, Files};
 use super::grammar::{LimitEntries, Unenforced, deserialize_by_parse};
@@ -31,14 +32,13 @@ pub struct Only {
     files: Vec<FileTemplate>,
     http: Vec<UrlTemplate>,
     environment: BTreeSet<String>,
+    credentials: BTreeSet<CredentialName>,
     clock: Option<Clock>,
     random: Option<bool>,
     state: StateScope,
     limits: LimitEntries,
     #[serde(rename = "sockets")]
     _sockets: Option<Unenforced>,
-    #[serde(rename = "credentials")]
-    _credentials: Option<Unenforced>,
     #[serde(rename = "elicit")]
     _elicit: Option<Unenforced>,
     #[serde(rename = "sample")]
@@ -62,10 +62,13 @@ impl Only {
             Http::of(HttpLayer::new(urls.map(|url| HttpGrant { url, methods: None, private: Private::Unchanged })));
         let names: BTreeMap<String, Option<String>> =
             self.environment.iter().map(|name| (name.clone(), None)).collect();
+        let credentials =
+            self.credentials.iter().map(|name| CredentialGrant { name: name.clone(), url: None, placement: None });
         Authority {
             files,
             http,
             environment: Environment::These(names),
+            credentials: Credentials::of(CredentialLayer::new(credentials)),
             clock: self.clock.unwrap_or(Clock::Real),
             random: self.random.unwrap_or(true),
             state: self.state,
@@ -86,9 +89,12 @@ impl Only {
             .collect();
         let http: Vec<&str> = self.http.iter().map(|template| template.0.as_str()).collect();
         let mut only = json!({});
-        for (axis, entries) in
-            [("files", json!(files)), ("http", json!(http)), ("environment", json!(self.environment))]
-        {
+        for (axis, entries) in [
+            ("files", json!(files)),
+            ("http", json!(http)),
+            ("environment", json!(self.environment)),
+            ("credentials", json!(self.credentials)),
+        ] {
             if entries.as_array().is_some_and(|entries| !entries.is_empty()) {
                 only[axis] = entries;
             }
@@ -132,11 +138,20 @@ impl Only {
         });
         let http = self.http.iter().map(|url| format!("http {url}"));
         let environment = self.environment.iter().map(|name| format!("environment {name}"));
+        let credentials = self.credentials.iter().map(|name| format!("credentials {name}"));
         let clock = self.clock.iter().map(|clock| format!("clock {clock}"));
         let random = self.random.iter().map(|random| format!("random {random}"));
         let state = (self.state != StateScope::None).then(|| format!("state {}", self.state));
         let limits = Limits::from(self.limits).named().into_iter().map(|(name, value)| format!("{name} {value}"));
-        files.chain(http).chain(environment).chain(clock).chain(random).chain(state).chain(limits).collect()
+        files
+            .chain(http)
+            .chain(environment)
+            .chain(credentials)
+            .chain(clock)
+            .chain(random)
+            .chain(state)
+            .chain(limits)
+            .collect()
     }
 
     /// The argument paths that the templates read, to be checked against a tool's arguments.
@@ -332,6 +347,7 @@ mod tests {
             r#"files = ["{path}", { path = "/a/*", access = "read" }]
 http = ["{u.url}", "https://a.test/*"]
 environment = ["A"]
+credentials = ["tracker"]
 clock = "coarse"
 random = false
 limits = { wall = "1500ms", memory = "1000B", files = 3 }"#,

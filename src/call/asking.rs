@@ -126,7 +126,8 @@ pub(super) async fn ask(mut call: Call<'_>, confirmation: Confirmation) -> Resul
     let rerunnable = call.is_idempotent();
     let mut decided = call.record(confirmation.authority(), rerunnable);
     decided.arguments = Some(Kept::whole(&arguments));
-    let asking = Asking { deadline, shown, reason: confirmation.reason().to_owned(), most: published.config.pending };
+    let asking =
+        Asking { deadline, shown, reason: confirmation.reason().to_owned(), most: published.config.run.pending };
     let change = CallChange {
         decided: Some(Arc::new(decided)),
         code: confirmation.carries(),
@@ -151,7 +152,7 @@ pub(super) async fn ask(mut call: Call<'_>, confirmation: Confirmation) -> Resul
             shared.host.unwatch(ticket);
             let text = format!(
                 "a human must allow this call, and this run has {} calls waiting for a human already",
-                published.config.pending
+                published.config.run.pending
             );
             return Ok(not_run(call.operation, Code::LimitHost, &text));
         }

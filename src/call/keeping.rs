@@ -8,7 +8,7 @@ use crate::authority::state::StateScope;
 use crate::ids::{Principal, RunId};
 use crate::journal::Journal;
 use crate::journal::record::{Drawer, Entry, Write};
-use crate::sandbox::{Entries, StateCommand, StateSource};
+use crate::sandbox::{Backing, Entries, RunQuota, StateCommand, StateSource};
 
 /// The drawers that one call can reach.
 #[derive(Clone)]
@@ -55,9 +55,13 @@ impl Call<'_> {
         }
     }
 
-    /// Where the call reads its state; none where it has none.
-    pub(super) fn state(&self, authority: &Authority) -> Option<Arc<dyn StateSource>> {
-        (authority.state != StateScope::None).then(|| Arc::new(self.drawers()) as Arc<dyn StateSource>)
+    /// What stands behind the call's handles: its state, where it has any, and the credentials as they are configured now.
+    pub(super) fn backing(&self, authority: &Authority) -> Backing {
+        let state = (authority.state != StateScope::None).then(|| Arc::new(self.drawers()) as Arc<dyn StateSource>);
+        let (shared, published) = (&self.run.shared, self.run.shared.host.published());
+        let limits = published.config.run;
+        let quota = RunQuota { used: shared.used.clone(), written: limits.bytes_written, requests: limits.requests };
+        Backing { state, custody: published.config.custody.clone(), quota, deterministic: shared.deterministic }
     }
 
     /// What the commands of the call come to.

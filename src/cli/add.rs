@@ -92,7 +92,7 @@ pub fn read(path: &Path) -> Result<Package, CliError> {
 /// Compiles a package now, so that what the engine refuses is refused here and the first call does not wait.
 pub async fn compile(context: &Context, package: &Package) -> Result<(), CliError> {
     let places = context.places()?;
-    let sandbox = Sandbox::new(1, places.key()?, Some(&places.code())).map_err(CliError::fault)?;
+    let sandbox = Sandbox::new(1, u64::MAX, places.key()?, Some(&places.code())).map_err(CliError::fault)?;
     let _spinner = Spinner::start(format!("compiling {}", package.path.display()));
     let (path, digest) = (package.path.clone(), package.digest);
     let compiled = sandbox.program(digest, &package.component, move || Package::bytes(&path, digest)).await;

@@ -39,6 +39,9 @@ pub struct Args {
     /// The thread that the call belongs to: its tools keep state under this name from run to run
     #[arg(long, value_name = "NAME", value_parser = thread)]
     thread: Option<String>,
+    /// Freeze the clock and seed the randomness by the call, so that an equal call comes out the same
+    #[arg(long)]
+    deterministic: bool,
     /// Present this operation once more, with the same tool and arguments: the same result, and never a second effect
     #[arg(long, value_name = "RUN/STEP/CALL", conflicts_with = "thread")]
     operation: Option<OperationId>,
@@ -55,6 +58,7 @@ pub async fn run(context: &Context, args: &Args) -> Result<Reply, CliError> {
         routes: routes(&host, &running),
         wait: args.wait,
         thread: args.thread.clone(),
+        deterministic: args.deterministic,
         ..args.launch.options()?
     };
     let cancel = until_interrupted();

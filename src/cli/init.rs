@@ -21,6 +21,7 @@ pub const TEMPLATE: &str = r#"# What tools may ever touch, and which calls may r
 #             only = ["/data/**/*.csv"], except = ["**/.env"] }]
 # http   = [{ url = "https://api.example.com/v1/*", methods = ["GET", "POST"] }]     # absent methods: GET, HEAD
 # environment = { TZ = "UTC" }
+# credentials = [{ name = "forge", url = "https://api.example.com/v1/*" }]           # what stands for it is put in by the host
 # clock  = "real"                           # absent: frozen | coarse | real
 # random = true
 # state  = "run"                            # absent: none | run | thread | shared: what the tool keeps from call to call
@@ -44,7 +45,11 @@ default = "ask"                             # ask | deny: what holds where no ru
 # [limits]
 # concurrent = 64                           # calls at once; `queue` more wait
 # queue = 1024
-# run = { pending = 100 }                   # most calls of one run that wait for an answer
+# memory_total = "4GiB"                     # of all calls together
+# run = { pending = 100, calls = 1000000, bytes_written = "1GiB", requests = 100000 }   # of all calls of one run
+
+# [credentials.forge]
+# store = "keyring"                         # or file (path = …), env (variable = …), command (command = […])
 
 # [journal]
 # durability = "effects"                    # strict: what has no effect waits for the disk, too

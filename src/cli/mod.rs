@@ -28,6 +28,7 @@ mod progress;
 mod prompt;
 mod remove;
 mod revoke;
+mod secret;
 mod serve;
 mod show;
 mod trust;
@@ -100,6 +101,8 @@ enum Command {
     Approve(answer::Args),
     /// Refuse a call that waits
     Deny(answer::Args),
+    /// Keep, list and remove credentials; no value is ever shown
+    Secret(secret::Args),
     /// Show what was decided and what happened; check the records
     Audit(audit::Args),
     /// Remove old records, each kind by its own age
@@ -119,7 +122,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Start here", &["demo", "init", "trust"]),
     ("Packages", &["add", "update", "remove", "list", "show", "inspect"]),
     ("Calls", &["call", "explain", "serve"]),
-    ("Who may call what", &["policy", "pending", "approve", "deny", "consent", "grant", "grants", "revoke"]),
+    ("Who may call what", &["policy", "pending", "approve", "deny", "consent", "grant", "grants", "revoke", "secret"]),
     ("What happened", &["audit", "prune"]),
     ("For tool authors", &["new", "build"]),
     ("Other", &["completions"]),
@@ -199,6 +202,7 @@ async fn run(cli: Cli) -> Result<Reply, CliError> {
         Command::Pending => pending::run(&context),
         Command::Approve(args) => answer::approve(&context, &args).await,
         Command::Deny(args) => answer::deny(&context, &args).await,
+        Command::Secret(args) => secret::run(&context, &args).await,
         Command::Audit(args) => audit::run(&context, &args).await,
         Command::Prune(args) => audit::prune(&context, &args),
         Command::Serve(args) => serve::run(&context, &args).await,

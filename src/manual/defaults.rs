@@ -6,6 +6,10 @@
 //! | the routes of an ask | `portcullis call`: the terminal, then a ticket; `serve --stdio`: a ticket; an embedding program: none, so that an ask is refused, `CONSENT_REQUIRED` | `[approval] routes`, `RunOptions::routes` |
 //! | a ticket | waits 24 hours | `[approval] wait` |
 //! | tickets of one run that wait | 100 | `[limits] run.pending` |
+//! | calls of one run, bytes that they write, requests that they make, in one process | 1,000,000, 1 GiB, 100,000 | `[limits] run` |
+//! | memory of all calls of a host | 4 GiB | `[limits] memory_total` |
+//! | where a credential goes | the header `authorization`, as `Bearer …`; over https, or to a loopback address | `header`, `format` |
+//! | a credential | 8 bytes to 16 KiB of visible ASCII, on one line; a program has 20 seconds to print it | |
 //! | a caller that gets a ticket | comes back with it | `call --wait`, `RunOptions::wait` |
 //! | an answer to a prompt | no, to this call, for the run | |
 //! | a launch grant | of the local user, for runs without a manifest, a day, uses not counted | `grant --principal --capability --run --expires --uses` |
@@ -17,7 +21,7 @@
 //! | an `arguments` schema | at most 64 KiB, 32 levels, 10,000 parts with references unfolded, patterns of 16,000 positions with repetitions unfolded | |
 //! | a text that is held against a pattern or format | at most 16 KiB; a longer one permits nothing, and escapes no denial | |
 //! | a manifest | at most 256 KiB, 256 capabilities, patterns of 16,000 positions in all | |
-//! | files, HTTP, environment, state | none | `[tools.NAME]` |
+//! | files, HTTP, environment, credentials, state | none | `[tools.NAME]` |
 //! | the state of a tool | keys of 256 bytes, values of 64 KiB, 1 MiB for each scope of a package and principal | |
 //! | methods of an HTTP grant | GET, HEAD | `methods` |
 //! | a private, loopback or carrier-grade address | refused | `private = true` beside the grant |

@@ -21,6 +21,10 @@
 //! | another server's certificate, or one of an authority that this system does not trust | no connection | `https::a_certificate_of_a_trusted_authority_for_this_name_is_accepted_and_no_other` |
 //! | redirects | come back as a new request | `hostile::a_redirect_comes_back_as_a_new_request` |
 //! | own `Host`, `Authorization`, framing headers, CRLF | refused | `hostile::headers_that_the_host_decides_cannot_be_set` |
+//! | reading a credential: from memory, variables, a server's echo in header or body, in base64, percent-encoded or hex, in pieces; from errors, records, logs | never in plain | `credentials::an_answer_that_echoes_it_in_any_form_and_any_pieces_is_given_without_it`, `credentials::a_guest_learns_whether_it_can_be_used_and_nothing_else`, `credentials::it_is_in_no_report_no_record_and_no_log` |
+//! | an encoded or partial answer, to hide an echo in | refused, and not asked for | `credentials::an_answer_in_which_it_could_not_be_found_is_refused` |
+//! | sending a credential elsewhere: by redirect, `Host`, an own header | refused, or sent without it | `credentials::it_goes_to_no_other_host_by_redirect_host_header_or_name` |
+//! | using up what a run or the host has, call by call | limits of the run and of the host | `quotas::a_loop_of_small_writes_stops_at_the_bytes_of_its_run`, `quotas::a_run_makes_only_so_many_calls_and_requests`, `quotas::all_calls_together_have_the_memory_of_the_host_and_give_it_back` |
 //! | raw TCP, UDP, name lookup | refused | `hostile::sockets_and_names_are_out_of_reach_with_only_http` |
 //! | an answer that never ends or drips | byte cap, deadline | `hostile::an_answer_that_never_ends_meets_the_cap_and_one_that_drips_the_deadline` |
 //! | endless loops and sleeps | ended, others are served meanwhile | `hostile::loops_and_sleeps_end_and_the_host_serves_others_meanwhile` |
@@ -53,6 +57,8 @@
 //!
 //! # What it does not protect against
 //!
+//! - A server that hands on the credential that it was sent in a form that is not looked for: reversed, compressed within the body, in
+//!   an image. What the HTTP library and TLS copy of a request while it is under way is not wiped.
 //! - A fault in the engine itself that lets native code be run. The engine is pinned, its proposals are cut down to what the
 //!   supported toolchains need, and there is no second wall around it yet.
 //! - What a granted handle is for: a tool that may write a file can write nonsense into it, and one that may send a request can

@@ -15,12 +15,16 @@ use toml::Spanned;
 
 use crate::authority::Authority;
 use crate::authority::clock::Clock;
+use crate::authority::credentials::{CredentialGrant, CredentialLayer, CredentialName, Credentials};
 use crate::authority::environment::Environment;
 use crate::authority::files::Access;
-use crate::authority::grammar::{FileEntry, HttpEntry, LimitEntries, Unenforced, file_axis, http_axis};
+use crate::authority::grammar::{
+    CredentialEntry, FileEntry, HttpEntry, LimitEntries, Unenforced, file_axis, http_axis, size,
+};
 use crate::authority::limits::Limits;
 use crate::authority::state::StateScope;
 use crate::authority::template::Only;
+use crate::credential::{Custody, Store};
 use crate::gate::policy::{DefaultVerdict, Policy, Rule, RuleVerdict, ToolGlob};
 use crate::gate::schema::ArgumentSchema;
 use crate::ids::PackageName;
@@ -28,6 +32,9 @@ use crate::sandbox;
 
 /// How long a ticket waits, unless the configuration says otherwise.
 const WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Memory of all calls together, unless the configuration says otherwise.
+const MEMORY_TOTAL: u64 = 4 << 30;
 
 /// Largest configuration file, in bytes.
 pub const CONFIG_MAX: u64 = 4 << 20;
@@ -37,6 +44,8 @@ pub const CONFIG_MAX: u64 = 4 << 20;
 pub struct Config {
     /// By name.
     pub tools: BTreeMap<PackageName, ToolConfig>,
+    /// Where the credentials are.
+    pub custody: Arc<Custody>,
     /// Which calls may run.
     pub policy: Policy,
     /// Arguments that no record keeps, as JSON Pointers (RFC 6901).
@@ -45,8 +54,10 @@ pub struct Config {
     pub routes: Routes,
     /// How long a ticket may wait.
     pub wait: Duration,
-    /// Most calls of one run that may wait for a human.
-    pub pending: u32,
+    /// What the calls of one run may use together.
+    pub run: RunLimits,
+    /// Bytes of memory that all calls of the host have together.
+    pub memory_total: u64,
     /// Calls at once.
     pub concurrent: u32,
     /// Calls that may wait for a slot.
@@ -156,8 +167,27 @@ struct File {
     limits: HostLimits,
     #[serde(default)]
     journal: Journal,
-    #[serde(rename = "credentials")]
-    _credentials: Option<Unenforced>,
+    #[serde(default)]
+    credentials: BTreeMap<CredentialName, Spanned<CredentialTable>>,
+}
+
+/// One `[credentials.NAME]`: which store has it, and what that store needs to know.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CredentialTable {
+    store: StoreName,
+    variable: Option<String>,
+    path: Option<PathBuf>,
+    command: Option<Vec<String>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum StoreName {
+    Env,
+    File,
+    Command,
+    Keyring,
 }
 
 #[derive(Deserialize)]
@@ -177,8 +207,8 @@ struct Tool {
     limits: Option<Spanned<LimitEntries>>,
     #[serde(rename = "sockets")]
     _sockets: Option<Unenforced>,
-    #[serde(rename = "credentials")]
-    _credentials: Option<Unenforced>,
+    #[serde(default)]
+    credentials: Vec<Spanned<CredentialEntry>>,
     #[serde(default)]
     state: StateScope,
     #[serde(default)]
@@ -256,33 +286,40 @@ struct RoutesTable {
 struct HostLimits {
     concurrent: Spanned<u32>,
     queue: u32,
-    #[serde(rename = "memory_total")]
-    _memory_total: Option<Unenforced>,
+    #[serde(deserialize_with = "size")]
+    memory_total: Option<u64>,
     #[serde(default)]
     run: RunLimits,
 }
 
-#[derive(Deserialize)]
+/// `run = { … }`: what the calls of one run may use together, in one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct RunLimits {
-    pending: u32,
-    #[serde(rename = "calls")]
-    _calls: Option<Unenforced>,
-    #[serde(rename = "bytes_written")]
-    _bytes_written: Option<Unenforced>,
-    #[serde(rename = "requests")]
-    _requests: Option<Unenforced>,
+pub struct RunLimits {
+    /// Calls, whatever becomes of them.
+    pub calls: u64,
+    /// Bytes written to files.
+    #[serde(deserialize_with = "some_size")]
+    pub bytes_written: u64,
+    /// HTTP requests and connections.
+    pub requests: u64,
+    /// Calls that wait for a human at once.
+    pub pending: u32,
 }
 
 impl Default for RunLimits {
     fn default() -> Self {
-        Self { pending: 100, _calls: None, _bytes_written: None, _requests: None }
+        Self { calls: 1_000_000, bytes_written: 1 << 30, requests: 100_000, pending: 100 }
     }
+}
+
+fn some_size<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    Ok(size(deserializer)?.unwrap_or(u64::MAX))
 }
 
 impl Default for HostLimits {
     fn default() -> Self {
-        Self { concurrent: Spanned::new(0..0, 64), queue: 1024, _memory_total: None, run: RunLimits::default() }
+        Self { concurrent: Spanned::new(0..0, 64), queue: 1024, memory_total: None, run: RunLimits::default() }
     }
 }
 
@@ -338,6 +375,21 @@ impl Config {
             let name = name.into_inner();
             tools.insert(name, tool_config(&source, folder, tool, line)?);
         }
+        let custody = custody(&source, folder, file.credentials)?;
+        for (name, tool) in &tools {
+            for credential in tool.authority.credentials.names() {
+                if !custody.stores().any(|(known, _)| *known == credential) {
+                    return Err(ConfigError {
+                        file: path.to_owned(),
+                        line: Some(tool.line),
+                        message: format!(
+                            "[tools.{name}] has the credential `{credential}`, and there is no [credentials.{credential}]"
+                        ),
+                        hint: Some(format!("[credentials.{credential}]\nstore = \"keyring\"")),
+                    });
+                }
+            }
+        }
         let rules =
             file.policy.rules.into_iter().map(|rule| policy_rule(&source, rule)).collect::<Result<Vec<_>, _>>()?;
         for rule in &rules {
@@ -363,6 +415,7 @@ impl Config {
         }
         Ok(Self {
             tools,
+            custody: Arc::new(custody),
             policy: Policy { default: file.policy.default, rules },
             redact,
             routes: Routes {
@@ -373,7 +426,8 @@ impl Config {
                 },
             },
             wait: file.approval.wait.unwrap_or(WAIT),
-            pending: file.limits.run.pending,
+            run: file.limits.run,
+            memory_total: file.limits.memory_total.unwrap_or(MEMORY_TOTAL),
             concurrent,
             queue: file.limits.queue,
             durability: file.journal.durability,
@@ -383,27 +437,10 @@ impl Config {
 
 /// An unknown key is told which ones there are: those that this version accepts.
 fn without_unenforced(mut message: String) -> String {
-    const UNENFORCED: [&str; 11] = [
-        "sockets",
-        "credentials",
-        "elicit",
-        "sample",
-        "mcp",
-        "routes",
-        "http",
-        "memory_total",
-        "calls",
-        "bytes_written",
-        "requests",
-    ];
-    // `http` of a package is enforced, `http` of the routes is not; and `requests` of a call is, that of a run is not.
-    let (routes, run) = (message.contains("`call`"), message.contains("`pending`"));
-    let is_meant = |name: &str| match name {
-        "http" => routes,
-        "requests" => run,
-        _ => true,
-    };
-    for name in UNENFORCED.iter().filter(|name| is_meant(name)) {
+    const UNENFORCED: [&str; 6] = ["sockets", "elicit", "sample", "mcp", "routes", "http"];
+    // `http` of a package is enforced, `http` of the routes is not.
+    let routes = message.contains("`call`");
+    for name in UNENFORCED.iter().filter(|name| **name != "http" || routes) {
         if let Some((before, after)) = message.clone().split_once("expected one of ") {
             let after = after.replace(&format!("`{name}`, "), "").replace(&format!(", `{name}`"), "");
             message = format!("{before}expected one of {after}");
@@ -491,12 +528,96 @@ fn tool_config(source: &Source<'_>, folder: &Path, tool: Tool, line: usize) -> R
     authority.http = http_axis(&tool.http, false);
     authority.environment =
         Environment::These(environment.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect());
+    authority.credentials = credential_axis(source, tool.credentials)?;
     authority.clock = tool.clock;
     authority.random = tool.random;
     authority.state = tool.state;
     authority.limits = limits.or(&Limits::DEFAULT);
     let (expose, idempotent) = (tool.expose, tool.idempotent);
     Ok(ToolConfig { source: folder.join(text), expose, authority, idempotent, limits, line })
+}
+
+/// The credentials of a package: each for which requests, and no two in one header of one request.
+fn credential_axis(source: &Source<'_>, entries: Vec<Spanned<CredentialEntry>>) -> Result<Credentials, ConfigError> {
+    let mut grants: Vec<CredentialGrant> = Vec::new();
+    for entry in entries {
+        let span = Some(entry.span());
+        let entry = entry.into_inner();
+        let placement = entry.placement();
+        let Some(url) = entry.url else {
+            let hint = format!("credentials = [{{ name = \"{}\", url = \"https://api.example.com/*\" }}]", entry.name);
+            return Err(source.error(span, "a credential is for the requests of a `url`", Some(hint)));
+        };
+        if !url.is_private_to_the_wire() {
+            let hint = "name an https:// URL, or http:// with a loopback address".to_owned();
+            return Err(source.error(
+                span,
+                format!("the credential `{}` would go over `{url}` in plain", entry.name),
+                Some(hint),
+            ));
+        }
+        let in_the_same_place = |other: &&CredentialGrant| {
+            let header = other.placement.as_ref().map(|placement| &placement.header);
+            header == Some(&placement.header) && other.url.as_ref().is_some_and(|other| other.meet(&url).is_some())
+        };
+        if let Some(other) = grants.iter().find(in_the_same_place) {
+            let message = format!(
+                "the credentials `{}` and `{}` go into the header `{}` of the same requests",
+                other.name, entry.name, placement.header
+            );
+            return Err(source.error(span, message, Some("give each its own `url`, or its own `header`".to_owned())));
+        }
+        grants.push(CredentialGrant { name: entry.name, url: Some(url), placement: Some(placement) });
+    }
+    Ok(Credentials::of(CredentialLayer::new(grants)))
+}
+
+fn custody(
+    source: &Source<'_>,
+    folder: &Path,
+    tables: BTreeMap<CredentialName, Spanned<CredentialTable>>,
+) -> Result<Custody, ConfigError> {
+    let mut stores = BTreeMap::new();
+    for (name, table) in tables {
+        let span = Some(table.span());
+        let CredentialTable { store, variable, path, command } = table.into_inner();
+        let keys = [("variable", variable.is_some()), ("path", path.is_some()), ("command", command.is_some())];
+        let (wanted, store) = match store {
+            StoreName::Env => ("variable", variable.map(|variable| Store::Env { variable })),
+            StoreName::File => ("path", path.map(|path| Store::File { path: expand(folder, &path) })),
+            StoreName::Command => ("command", command.map(|command| Store::Command { command })),
+            StoreName::Keyring => ("", Some(Store::Keyring)),
+        };
+        if let Some((key, _)) = keys.into_iter().find(|(key, is_set)| *is_set && *key != wanted) {
+            let hint = "env has a `variable`, file a `path`, command a `command`, keyring nothing".to_owned();
+            return Err(source.error(span, format!("`{key}` does not belong to the store of `{name}`"), Some(hint)));
+        }
+        let is_sound = match &store {
+            None => false,
+            Some(Store::Env { variable }) => !variable.is_empty() && !variable.contains(['=', '\0']),
+            Some(Store::Command { command }) => {
+                command.first().is_some_and(|program| !program.is_empty())
+                    && !command.iter().any(|it| it.contains('\0'))
+            }
+            Some(_) => true,
+        };
+        match store.filter(|_| is_sound) {
+            Some(store) => stores.insert(name, store),
+            None => {
+                let hint = match wanted {
+                    "variable" => "variable = \"TRACKER_TOKEN\"",
+                    "path" => "path = \"~/.config/portcullis/tracker.token\"",
+                    _ => "command = [\"pass\", \"show\", \"tracker\"]",
+                };
+                return Err(source.error(
+                    span,
+                    format!("the store of `{name}` needs a `{wanted}`"),
+                    Some(hint.to_owned()),
+                ));
+            }
+        };
+    }
+    Ok(Custody::new(stores))
 }
 
 /// A leading `~` means the user's home, as in a shell.

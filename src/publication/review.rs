@@ -264,6 +264,7 @@ fn wider(tool: &ToolConfig, package: &Package) -> Vec<String> {
     let declared_names = declared.environment.lines();
     let names = granted.environment.lines().into_iter().filter(|name| !declared_names.contains(name));
     found.extend(names.map(|name| format!("grants the variable `{name}`, which the package does not declare")));
+    found.extend(granted.credentials.beyond(&declared.credentials));
     if granted.clock > declared.clock {
         found.push(format!("grants the clock `{}`, and the package declares `{}`", granted.clock, declared.clock));
     }

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -48,9 +48,42 @@ pub struct Effect {
     pub target: String,
 }
 
+/// How much the calls of one run have used together.
+#[derive(Debug, Default)]
+pub struct RunUse {
+    calls: AtomicU64,
+    written: AtomicU64,
+    requests: AtomicU64,
+}
+
+impl RunUse {
+    /// Counts one more call; false where the run has made as many as it may.
+    pub fn count_call(&self, limit: u64) -> bool {
+        self.calls.fetch_add(1, Ordering::Relaxed) < limit
+    }
+}
+
+/// What a call may use of what its run has left.
+#[derive(Clone, Debug)]
+pub struct RunQuota {
+    /// What the run has used.
+    pub used: Arc<RunUse>,
+    /// Bytes written to files.
+    pub written: u64,
+    /// HTTP requests and connections.
+    pub requests: u64,
+}
+
+impl Default for RunQuota {
+    fn default() -> Self {
+        Self { used: Arc::default(), written: u64::MAX, requests: u64::MAX }
+    }
+}
+
 /// Shared by the handles of one call.
 #[derive(Debug, Default)]
 pub struct Ledger {
+    quota: RunQuota,
     kept: Mutex<Kept>,
     hit: Notify,
     written: AtomicU64,
@@ -68,6 +101,11 @@ struct Kept {
 }
 
 impl Ledger {
+    /// Of a call of a run with this quota.
+    pub fn new(quota: RunQuota) -> Self {
+        Self { quota, ..Self::default() }
+    }
+
     fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
         // A poisoned lock holds plain data that is still whole.
         self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -120,7 +158,9 @@ impl Ledger {
 
     /// Counts bytes written to files.
     pub fn count_written(&self, bytes: u64, limit: Option<u64>) -> Result<(), LimitHit> {
-        self.count(&self.written, bytes, limit, Code::LimitFiles, "written", "bytes written to files")
+        self.count(&self.written, bytes, limit, Code::LimitFiles, "written", "bytes written to files")?;
+        let (used, limit) = (&self.quota.used.written, Some(self.quota.written));
+        self.count(used, bytes, limit, Code::LimitFiles, "run.bytes_written", "bytes written by the calls of a run")
     }
 
     /// Counts bytes sent and received.
@@ -130,7 +170,9 @@ impl Ledger {
 
     /// Counts one request.
     pub fn count_request(&self, limit: Option<u64>) -> Result<(), LimitHit> {
-        self.count(&self.requests, 1, limit, Code::LimitNetwork, "requests", "HTTP requests")
+        self.count(&self.requests, 1, limit, Code::LimitNetwork, "requests", "requests and connections")?;
+        let (used, limit) = (&self.quota.used.requests, Some(self.quota.requests));
+        self.count(used, 1, limit, Code::LimitNetwork, "run.requests", "requests and connections of the calls of a run")
     }
 
     /// Counts one created file or folder.

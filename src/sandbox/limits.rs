@@ -1,5 +1,8 @@
 //! Memory and tables: what the engine asks before it grows either.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use wasmtime::ResourceLimiter;
 
 use super::ledger::LimitHit;
@@ -13,9 +16,35 @@ pub const RESOURCES_MAX: usize = 1_000;
 /// Most core instances that one component may have.
 pub const INSTANCES_MAX: u32 = 40;
 
+/// The memory of all calls of a host together.
+#[derive(Debug)]
+pub struct HostMemory {
+    used: AtomicU64,
+    limit: u64,
+}
+
+impl HostMemory {
+    /// At most `limit` bytes.
+    pub fn new(limit: u64) -> Arc<Self> {
+        Arc::new(Self { used: AtomicU64::new(0), limit })
+    }
+
+    /// How much there is in use.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Acquire)
+    }
+
+    /// Takes so many bytes, or none.
+    fn take(&self, bytes: u64) -> bool {
+        let more = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.limit);
+        self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+}
+
 /// Counts the memories and tables of one store.
 #[derive(Debug)]
 pub struct Meter {
+    host: Arc<HostMemory>,
     memory_limit: u64,
     memory: u64,
     tables: usize,
@@ -24,9 +53,15 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter that allows `memory_limit` bytes.
-    pub fn new(memory_limit: u64) -> Self {
-        Self { memory_limit, memory: 0, tables: 0, refused: None }
+    /// A meter that allows `memory_limit` bytes, as long as the host has them.
+    pub fn new(memory_limit: u64, host: Arc<HostMemory>) -> Self {
+        Self { host, memory_limit, memory: 0, tables: 0, refused: None }
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.host.used.fetch_sub(self.memory, Ordering::AcqRel);
     }
 }
 
@@ -37,6 +72,12 @@ impl ResourceLimiter for Meter {
         if total > self.memory_limit {
             let text = format!("the limit `memory` of {} was reached", format_bytes(self.memory_limit));
             self.refused = Some(LimitHit::new(Code::LimitMemory, text));
+            return Ok(false);
+        }
+        if !self.host.take(more) {
+            let limit = format_bytes(self.host.limit);
+            let text = format!("all calls of this host together have the `memory_total` of {limit}; try again");
+            self.refused = Some(LimitHit::new(Code::LimitHost, text));
             return Ok(false);
         }
         self.memory = total;

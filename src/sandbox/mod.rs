@@ -4,6 +4,7 @@
 //! |---|---|
 //! | files | `files` |
 //! | http | `http` |
+//! | credentials | `credential`, `http` |
 //! | clock, random | `time` |
 //! | state | `state` |
 //! | standard streams | `stdio` |
@@ -13,6 +14,7 @@
 
 mod cache;
 mod cpu;
+mod credential;
 mod engine;
 mod files;
 mod http;
@@ -21,6 +23,18 @@ mod limits;
 mod state;
 mod stdio;
 mod time;
+
+/// The host's own interfaces, in a module of its own: the package is called like this crate.
+mod tool {
+    wasmtime::component::bindgen!({
+        path: "wit",
+        world: "imports",
+        imports: {
+            "portcullis:tool/credential.usable": async | trappable,
+            default: trappable,
+        },
+    });
+}
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -40,6 +54,7 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use crate::authority::Authority;
 use crate::authority::limits::{Limits, format_bytes};
+use crate::credential::Custody;
 use crate::descriptor::{Component as Described, Function, Returns, on_deep_stack};
 use crate::gate::codes::Code;
 use crate::gate::{Permit, PermitError};
@@ -48,13 +63,14 @@ use crate::net;
 use crate::text::clean_text;
 use cache::Cache;
 use cpu::Cpu;
+use credential::CredentialHandle;
 pub use engine::MEMORY_MAX;
 use engine::Ticker;
 use files::{FileHandles, FileView, HasFiles};
 use http::HttpHandle;
 use ledger::Ledger;
-pub use ledger::{Effect, LimitHit};
-use limits::{Meter, RESOURCES_MAX};
+pub use ledger::{Effect, LimitHit, RunQuota, RunUse};
+use limits::{HostMemory, Meter, RESOURCES_MAX};
 use state::StateHandle;
 pub use state::{Entries, StateCommand, StateSource};
 use stdio::Capture;
@@ -93,7 +109,7 @@ const INERT: [&str; 4] =
     ["wasi:sockets/tcp", "wasi:sockets/tcp-create-socket", "wasi:sockets/udp", "wasi:sockets/udp-create-socket"];
 
 /// The host's own interfaces, with the version that this host speaks.
-const OWN: [(&str, &str); 1] = [("portcullis:tool/state", "0.1.0")];
+const OWN: [(&str, &str); 2] = [("portcullis:tool/state", "0.1.0"), ("portcullis:tool/credential", "0.1.0")];
 
 /// Whether the host offers an import, given with or without its version.
 pub fn offers(import: &str) -> bool {
@@ -118,6 +134,20 @@ pub struct Sandbox {
     guard: Arc<net::Guard>,
     folders: Mutex<HashMap<PathBuf, Arc<OwnedFd>>>,
     seed_key: [u8; 32],
+    memory: Arc<HostMemory>,
+}
+
+/// What stands behind the handles of one call: where they read what the host keeps.
+#[derive(Clone, Default)]
+pub struct Backing {
+    /// The state of the tool; none where the call has none.
+    pub state: Option<Arc<dyn StateSource>>,
+    /// The credentials of the configuration.
+    pub custody: Arc<Custody>,
+    /// What the run has left.
+    pub quota: RunQuota,
+    /// Whether an equal call is to come out the same: its randomness is seeded by the call alone, and no clock runs.
+    pub deterministic: bool,
 }
 
 /// One compiled package.
@@ -191,6 +221,7 @@ struct State {
     http_ctx: WasiHttpCtx,
     http: HttpHandle,
     kept: StateHandle,
+    credentials: CredentialHandle,
     meter: Meter,
     cpu: Cpu,
     cpu_limit: Option<Duration>,
@@ -232,6 +263,10 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
     impl wasmtime::component::HasData for HasKept {
         type Data<'a> = &'a mut StateHandle;
     }
+    struct HasCredentials;
+    impl wasmtime::component::HasData for HasCredentials {
+        type Data<'a> = &'a mut CredentialHandle;
+    }
     let mut l = Linker::<State>::new(engine);
     io::error::add_to_linker::<State, HasTable>(&mut l, |s| &mut s.table)?;
     io::poll::add_to_linker::<State, HasTable>(&mut l, |s| &mut s.table)?;
@@ -263,17 +298,18 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
     sockets::udp::add_to_linker::<State, WasiSockets>(&mut l, State::sockets)?;
     sockets::udp_create_socket::add_to_linker::<State, WasiSockets>(&mut l, State::sockets)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut l)?;
-    state::bindings::add_to_linker::<State, HasKept>(&mut l, |s| &mut s.kept)?;
+    tool::portcullis::tool::state::add_to_linker::<State, HasKept>(&mut l, |s| &mut s.kept)?;
+    tool::portcullis::tool::credential::add_to_linker::<State, HasCredentials>(&mut l, |s| &mut s.credentials)?;
     Ok(l)
 }
 
 impl Sandbox {
-    /// An engine for `concurrent` calls at once. `key` is this user's own; compiled code is kept in `cache`.
+    /// An engine for `concurrent` calls at once, which together have `memory_total` bytes of memory. `key` is this user's own; compiled code is kept in `cache`.
     ///
     /// # Errors
     ///
     /// The engine or the cache cannot be set up.
-    pub fn new(concurrent: u32, key: [u8; 32], cache: Option<&Path>) -> Result<Self, String> {
+    pub fn new(concurrent: u32, memory_total: u64, key: [u8; 32], cache: Option<&Path>) -> Result<Self, String> {
         let text = |error: wasmtime::Error| format!("the engine cannot be set up: {error:#}");
         let engine = engine::engine(concurrent).map_err(text)?;
         let linker = linker(&engine).map_err(text)?;
@@ -297,7 +333,13 @@ impl Sandbox {
             guard: Arc::default(),
             folders: Mutex::default(),
             seed_key: key,
+            memory: HostMemory::new(memory_total),
         })
+    }
+
+    /// How much memory the calls have that are under way.
+    pub fn memory_used(&self) -> u64 {
+        self.memory.used()
     }
 
     /// Whether compiled code for a package is at hand, so that getting it takes no time worth mentioning.
@@ -384,11 +426,11 @@ impl Sandbox {
         call: &CallDigest,
         arguments: &[Val],
         permit: Permit,
-        state: Option<Arc<dyn StateSource>>,
+        backing: Backing,
         cancel: &CancellationToken,
     ) -> Execution {
         let started = Instant::now();
-        let ledger = Arc::new(Ledger::default());
+        let ledger = Arc::new(Ledger::new(backing.quota.clone()));
         let operation = permit.operation();
         let authority = match permit.spend(call, started) {
             Ok(authority) => authority,
@@ -399,8 +441,7 @@ impl Sandbox {
         let limits = authority.limits.or(&Limits::DEFAULT);
         let stdout = Capture::new(limits.log.unwrap_or(0));
         let stderr = Capture::new(limits.log.unwrap_or(0));
-        let kept = StateHandle::mint(authority.state, state, ledger.clone());
-        let state = match self.mint(&authority, &limits, operation, call, &ledger, (&stdout, &stderr), kept) {
+        let state = match self.mint(&authority, &limits, operation, call, &ledger, (&stdout, &stderr), backing) {
             Ok(state) => state,
             Err(error) => {
                 return unstarted(Ended::Unstarted(format!("a granted folder cannot be opened: {error}")));
@@ -485,8 +526,10 @@ impl Sandbox {
         call: &CallDigest,
         ledger: &Arc<Ledger>,
         (stdout, stderr): (&Capture, &Capture),
-        kept: StateHandle,
+        backing: Backing,
     ) -> std::io::Result<State> {
+        let kept = StateHandle::mint(authority.state, backing.state, ledger.clone());
+        let credentials = CredentialHandle::mint(authority.credentials.clone(), backing.custody.clone());
         let mut builder = WasiCtx::builder();
         builder
             .stdout(stdout.clone())
@@ -498,9 +541,9 @@ impl Sandbox {
         for (name, value) in authority.environment.variables() {
             builder.env(name, value);
         }
-        time::grant_clock(&mut builder, authority.clock);
+        time::grant_clock(&mut builder, authority.clock, backing.deterministic);
         if !authority.random {
-            let mac = self.seed(operation, call)?;
+            let mac = self.seed((!backing.deterministic).then_some(operation), call)?;
             time::seed_random(&mut builder, |purpose| mac.clone().chain_update(purpose).finalize().into_bytes().into());
         }
         let mut table = ResourceTable::new();
@@ -515,7 +558,7 @@ impl Sandbox {
         let http = if authority.http.is_nothing() {
             HttpHandle::none(ledger.clone(), self.guard.clone())
         } else {
-            HttpHandle::mint(&authority, ledger.clone(), self.guard.clone())
+            HttpHandle::mint(&authority, backing.custody, ledger.clone(), self.guard.clone())
         };
         let mut http_ctx = WasiHttpCtx::new();
         http_ctx.set_field_size_limit(http::FIELDS_MAX);
@@ -526,17 +569,19 @@ impl Sandbox {
             http_ctx,
             http,
             kept,
-            meter: Meter::new(limits.memory.unwrap_or(u64::MAX)),
+            credentials,
+            meter: Meter::new(limits.memory.unwrap_or(u64::MAX), self.memory.clone()),
             cpu: Cpu::default(),
             cpu_limit: limits.cpu,
         })
     }
 
-    /// What the seeds of a call's generators are made from: the host can make it again, nobody else can guess it.
-    fn seed(&self, operation: OperationId, call: &CallDigest) -> std::io::Result<Hmac<Sha256>> {
+    /// What the seeds of a call's generators are made from: the host can make it again, nobody else can guess it. Without an
+    /// operation an equal call gets the same.
+    fn seed(&self, operation: Option<OperationId>, call: &CallDigest) -> std::io::Result<Hmac<Sha256>> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.seed_key).map_err(std::io::Error::other)?;
         mac.update(b"portcullis-seed-1");
-        mac.update(operation.to_string().as_bytes());
+        mac.update(operation.map(|operation| operation.to_string()).unwrap_or_default().as_bytes());
         mac.update(call.as_bytes());
         Ok(mac)
     }

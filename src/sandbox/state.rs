@@ -7,16 +7,7 @@ use std::sync::Arc;
 use super::ledger::Ledger;
 use crate::authority::state::StateScope;
 
-/// In a module of its own: the package is called like this crate.
-mod generated {
-    wasmtime::component::bindgen!({
-        path: "wit",
-        world: "imports",
-        imports: { default: trappable },
-    });
-}
-
-pub use generated::portcullis::tool::state as bindings;
+use super::tool::portcullis::tool::state as bindings;
 
 use bindings::{Error, Scope};
 

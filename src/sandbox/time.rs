@@ -1,5 +1,6 @@
 //! Clock and randomness handles. What is not granted is inert, never a trap: language runtimes read both on their own.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rand::SeedableRng;
@@ -12,8 +13,14 @@ use crate::authority::clock::Clock;
 const COARSE: Duration = Duration::from_millis(10);
 
 /// Puts the granted clock into the context.
-pub fn grant_clock(builder: &mut WasiCtxBuilder, clock: Clock) {
+///
+/// Where the call is to come out the same again, nothing in it tells how much time has passed.
+pub fn grant_clock(builder: &mut WasiCtxBuilder, clock: Clock, deterministic: bool) {
     match clock {
+        Clock::Frozen if deterministic => {
+            builder.wall_clock(FrozenWall);
+            builder.monotonic_clock(Steps::default());
+        }
         Clock::Real => {}
         Clock::Coarse => {
             builder.wall_clock(CoarseWall);
@@ -59,6 +66,20 @@ impl HostWallClock for CoarseWall {
     fn now(&self) -> Duration {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Duration::from_secs(now.as_secs())
+    }
+}
+
+/// Goes on by one step each time that it is read: who waits for a moment gets there, and always after as many readings.
+#[derive(Default)]
+struct Steps(AtomicU64);
+
+impl HostMonotonicClock for Steps {
+    fn resolution(&self) -> u64 {
+        u64::try_from(COARSE.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn now(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed).saturating_mul(self.resolution())
     }
 }
 

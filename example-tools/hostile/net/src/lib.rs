@@ -29,6 +29,32 @@ mod net {
         http::send(request).map(shown).map_err(|error| error.to_string())
     }
 
+    /// Send any request, with any headers, and show all of the answer: status, headers, body.
+    pub fn exchange(method: String, url: String, headers: Vec<(String, String)>) -> Got {
+        let mut request = Request::builder().method(method.as_str()).uri(url);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let request = request.body(Vec::new()).map_err(|error| error.to_string())?;
+        let response = http::send(request).map_err(|error| error.to_string())?;
+        let mut text = format!("{}\n", response.status().as_u16());
+        for (name, value) in response.headers() {
+            text.push_str(&format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes())));
+        }
+        Ok(format!("{text}\n{}", String::from_utf8_lossy(response.body())))
+    }
+
+    /// Whether a credential of this name can be used.
+    pub fn usable(name: String) -> bool {
+        portcullis_guest::credential::usable(&name)
+    }
+
+    /// Everything that this process was given: variables and arguments.
+    pub fn belongings() -> String {
+        let variables = std::env::vars().map(|(name, value)| format!("{name}={value}"));
+        variables.chain(std::env::args()).collect::<Vec<_>>().join("\n")
+    }
+
     /// Get a URL and follow redirects wherever they lead.
     pub fn follow(url: String, times: u32) -> Got {
         let mut url = url;
